@@ -1,0 +1,320 @@
+"""Every error a caller can meet, and what each says about the state of the episode.
+
+ORSError
+├── TransportError            the network failed and the budget is spent
+│   ├── OutcomeUnknown        the call may have run; it was not repeated
+│   └── ResultLost            the call ran, its result is gone
+├── DeadlineExceeded          (also a TimeoutError) which limit, how long
+├── StatusError               an HTTP status that retrying will not change
+│   ├── AuthenticationError   401, 403
+│   ├── BillingError          402
+│   └── CapacityError         429, or no room, after waiting
+├── ProtocolError             the server broke the standard
+│   └── LimitExceeded         the server sent more than a limit of ours
+├── EnvironmentNotFound       no such environment; lists those that are there
+├── ClientStateError          (also a RuntimeError) used when closed, after a fork, or from another event loop
+├── SetupFailed               the environment's own setup raised
+├── SessionLost               the server no longer has this session
+└── ToolError
+    ├── ToolRejected          unknown tool, bad arguments, episode over
+    └── ToolFailed            the tool raised on the server
+
+Messages are one line and built here, so that raise sites pass facts only. Text from a server is shortened in the
+message and kept word for word in the field. Errors know nothing of HTTP libraries, and never hold a key or a secret:
+who raises one redacts what it passes. Mistakes of the caller are `ValueError` or `TypeError`, not errors of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
+
+
+def one_line(text: object, limit: int = _EXCERPT) -> str:
+    """Fold `text` to one line of at most `limit` characters, fit for a message."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else f"{line[:limit]}... ({len(line)} characters)"
+
+
+def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, object]) -> ORSError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ORSError(Exception):
+    """Base of every error of this package.
+
+    Args:
+        message: One line.
+        url: The address that was asked, without credentials.
+        session_id: The session it happened in.
+    """
+
+    def __init__(self, message: str, *, url: str | None = None, session_id: str | None = None) -> None:
+        self.url = url
+        self.session_id = session_id
+        where = [f"session {session_id}"] if session_id else []
+        where += [url] if url else []
+        super().__init__(f"{message} [{', '.join(where)}]" if where else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # An exception's own pickle calls the class with `args`, which keyword-only facts do not survive.
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+class TransportError(ORSError):
+    """Raised when the network failed and every attempt that was safe to make has been made.
+
+    Args:
+        doing: What was attempted, as "POST /echo/call" or "open a session".
+        reason: What the last attempt met.
+        attempts: How many requests were sent or tried.
+    """
+
+    advice = "Is the server running and reachable?"
+
+    def __init__(
+        self, doing: str, *, reason: str, attempts: int = 1, url: str | None = None, session_id: str | None = None
+    ) -> None:
+        self.reason = reason
+        self.attempts = attempts
+        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        super().__init__(
+            f"{doing} failed after {tries}: {one_line(reason)}. {self.advice}", url=url, session_id=session_id
+        )
+
+
+class OutcomeUnknown(TransportError):
+    """Raised when a request that changes an episode may have run and its answer was lost.
+
+    It was sent once and not repeated. The episode may have moved; start a fresh one unless you can tell.
+    """
+
+    advice = "It may have run and was not repeated; the episode's state is unknown."
+
+
+class ResultLost(TransportError):
+    """Raised when a call ran but the server no longer holds its result (it keeps one for about a minute).
+
+    The session stays usable if the server still has it.
+    """
+
+    advice = "The call ran; its result is gone from the server."
+
+
+class DeadlineExceeded(ORSError, TimeoutError):
+    """Raised when a wait reached its limit.
+
+    Args:
+        limit: The limit's name in `Timeouts`, or the argument that set it.
+        seconds: Its length.
+        doing: What was waited for.
+    """
+
+    def __init__(
+        self, doing: str, *, limit: str, seconds: float, url: str | None = None, session_id: str | None = None
+    ) -> None:
+        self.limit = limit
+        self.seconds = seconds
+        super().__init__(
+            f"{doing} did not finish within {limit}={seconds:g} seconds; raise that limit if the wait is expected.",
+            url=url,
+            session_id=session_id,
+        )
+
+
+class StatusError(ORSError):
+    """Raised on an HTTP status that sending the request again will not change.
+
+    A 500 is the environment author's exception; `detail` holds what the server said of it.
+
+    Args:
+        status: The HTTP status code.
+        detail: The body's `detail`, or an excerpt of the body; redacted by whoever raises.
+    """
+
+    advice = ""
+
+    def __init__(
+        self, doing: str, *, status: int, detail: str = "", url: str | None = None, session_id: str | None = None
+    ) -> None:
+        self.status = status
+        self.detail = detail
+        said = f": {one_line(detail)}" if detail else ""
+        advice = f" {self.advice}" if self.advice else ""
+        super().__init__(
+            f"{doing} was answered with HTTP {status}{said}.{advice}".replace("..", "."), url=url, session_id=session_id
+        )
+
+
+class AuthenticationError(StatusError):
+    """Raised on 401 and 403: the key is missing, wrong, or not allowed here."""
+
+    advice = "Pass api_key=...; a key from the environment is sent to the catalogue's own hosts only."
+
+
+class BillingError(StatusError):
+    """Raised on 402: the account behind the key can't pay for this."""
+
+    advice = "Check the account that the key belongs to."
+
+
+class CapacityError(StatusError):
+    """Raised when the server still had no room after the client waited for it.
+
+    Args:
+        retry_after: Seconds that the server asked to wait, where it said so.
+    """
+
+    advice = "Open fewer sessions at a time, or wait longer (Timeouts.start_up)."
+
+    def __init__(
+        self,
+        doing: str,
+        *,
+        status: int = 429,
+        detail: str = "",
+        retry_after: float | None = None,
+        url: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self.retry_after = retry_after
+        super().__init__(doing, status=status, detail=detail, url=url, session_id=session_id)
+
+
+class ProtocolError(ORSError):
+    """Raised when a server's answer breaks the standard; the request is not sent again.
+
+    Args:
+        problem: What is wrong with the answer, as one sentence without its full stop.
+        excerpt: The start of the answer, where it helps.
+    """
+
+    def __init__(
+        self, problem: str, *, excerpt: str = "", url: str | None = None, session_id: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.excerpt = excerpt
+        said = f"; it begins {one_line(excerpt)!r}" if excerpt else ""
+        super().__init__(f"{problem}{said}. Is this an ORS server?", url=url, session_id=session_id)
+
+
+class LimitExceeded(ProtocolError):
+    """Raised when a server sends more than the client is willing to hold.
+
+    Args:
+        limit: The setting's name in `Limits`.
+        maximum: Its value.
+    """
+
+    def __init__(
+        self, problem: str, *, limit: str, maximum: int, url: str | None = None, session_id: str | None = None
+    ) -> None:
+        self.limit = limit
+        self.maximum = maximum
+        super().__init__(
+            f"{problem}: more than {limit}={maximum}; raise Limits.{limit} if it is wanted",
+            url=url,
+            session_id=session_id,
+        )
+
+
+class EnvironmentNotFound(ORSError):
+    """Raised when a server has no environment of that name, or several and no name was given.
+
+    Args:
+        name: The name that was asked for, or `None`.
+        available: The names that the server has.
+    """
+
+    def __init__(self, name: str | None, *, available: Sequence[str], url: str | None = None) -> None:
+        self.name = name
+        self.available = list(available)
+        there = ", ".join(map(repr, self.available)) or "none"
+        problem = (
+            f"No environment named {name!r}; this server has: {there}."
+            if name is not None
+            else f"This server has several environments; name one of: {there}."
+        )
+        super().__init__(problem, url=url)
+
+
+class ClientStateError(ORSError, RuntimeError):
+    """Raised when a client or session is used where it can't work: closed, in a forked child, in another event loop."""
+
+
+class SetupFailed(ORSError):
+    """Raised when the environment's constructor or setup raised on the server.
+
+    Args:
+        detail: The server's text, word for word.
+    """
+
+    def __init__(self, detail: str, *, url: str | None = None, session_id: str | None = None) -> None:
+        self.detail = detail
+        super().__init__(
+            f"The environment's setup failed on the server: {one_line(detail)}", url=url, session_id=session_id
+        )
+
+
+class SessionLost(ORSError):
+    """Raised by the running and every later call once the server no longer has the session.
+
+    Args:
+        session_id: The session.
+        reason: How that is known.
+    """
+
+    def __init__(self, session_id: str, *, reason: str, url: str | None = None) -> None:
+        self.reason = reason
+        super().__init__(
+            f"The session is gone from the server ({one_line(reason)}); open a new one.", url=url, session_id=session_id
+        )
+
+
+class ToolError(ORSError):
+    """Base of what a tool call can answer instead of a result; the session stays usable.
+
+    Args:
+        tool: The tool's name.
+        detail: The server's text, word for word.
+    """
+
+    verb = "failed"
+
+    def __init__(self, tool: str, *, detail: str, url: str | None = None, session_id: str | None = None) -> None:
+        self.tool = tool
+        self.detail = detail
+        super().__init__(f"Tool {tool!r} {self.verb}: {one_line(detail)}", url=url, session_id=session_id)
+
+
+class ToolRejected(ToolError):
+    """Raised when a call was refused before the tool ran: unknown tool, bad arguments, episode over.
+
+    Args:
+        reason: The server's word for it (`not_found`, `input_validation`, `name_collision`, `episode_finished`, or
+            whatever a server says), or `None` where it gave none.
+    """
+
+    verb = "was rejected"
+
+    def __init__(
+        self,
+        tool: str,
+        *,
+        detail: str,
+        reason: str | None = None,
+        url: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self.reason = reason
+        super().__init__(tool, detail=detail, url=url, session_id=session_id)
+
+
+class ToolFailed(ToolError):
+    """Raised when the tool itself raised on the server."""
+
+    verb = "raised on the server"

@@ -1,0 +1,114 @@
+"""Every limit and policy a caller can set, with its default and the reason for it. Knows nothing of how they are kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the client waits, in seconds; `None` waits without a limit of its own.
+
+    Args:
+        connect: For a connection to be made. A server that is up accepts at once; ten seconds cover a busy one.
+        response: For the headers of a plain request, and of a call. Environments answer at once unless their event loop
+            is blocked, which was seen for half a minute.
+        silence: For the next byte of a stream. Servers send a keepalive comment every ten seconds, so four were missed.
+        start_up: For an environment to set itself up, a starting backend to be ready, room to be free, or a server that
+            has answered before to come back. Containers take minutes.
+        call: For one tool call from beginning to end. None: a stream that shows life is not cut, as tools may run for
+            an hour.
+        close: For a session to be deleted, its environment's teardown included, and for a client to close.
+    """
+
+    connect: float = 10.0
+    response: float = 60.0
+    silence: float = 45.0
+    start_up: float = 600.0
+    call: float | None = None
+    close: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Reject limits that no wait can keep."""
+        for field in fields(self):
+            value: float | None = getattr(self, field.name)
+            if value is None and field.name == "call":
+                continue
+            if value is None or not value > 0:
+                raise ValueError(f"Timeouts.{field.name} is a positive number of seconds, not {value!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how fast what is safe to repeat is repeated.
+
+    Args:
+        attempts: Consecutive attempts without progress before giving up. A stream that gets further each time, or that
+            stays alive for a while, may be resumed any number of times.
+        first_delay: Seconds before the second attempt; each further delay doubles.
+        max_delay: Seconds at most between attempts, unless the server asks for more with `Retry-After`.
+        jitter: The share of a delay that is random, so that rollouts that failed together do not return together.
+    """
+
+    attempts: int = 5
+    first_delay: float = 0.5
+    max_delay: float = 10.0
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Reject policies that can't be followed."""
+        if self.attempts < 1:
+            raise ValueError(f"RetryPolicy.attempts is at least 1, not {self.attempts!r}.")
+        if self.first_delay < 0 or self.max_delay < 0:
+            raise ValueError(f"RetryPolicy delays are not negative: {self.first_delay!r}, {self.max_delay!r}.")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"RetryPolicy.jitter is a share between 0 and 1, not {self.jitter!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepalivePolicy:
+    """How sessions are kept from being reaped while nothing else asks for them.
+
+    Args:
+        interval: Seconds between the pings of one session. Servers reap after 900; the standard's example is 10.
+        tolerance: Seconds without any successful ping after which a session counts as lost. One fault never does.
+    """
+
+    interval: float = 10.0
+    tolerance: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Reject a rhythm that can't keep a session."""
+        if not self.interval > 0 or not math.isfinite(self.interval):
+            raise ValueError(f"KeepalivePolicy.interval is a positive number of seconds, not {self.interval!r}.")
+        if not self.tolerance >= self.interval:
+            raise ValueError(
+                f"KeepalivePolicy.tolerance ({self.tolerance!r}) is at least one interval ({self.interval!r})."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a server can make the client hold; each breach is a `LimitExceeded` that names the setting.
+
+    Args:
+        result_bytes: Of one answer, streamed or not, on the wire and decoded.
+        events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
+        tools: In one list of tools.
+        schema_depth: Of nesting in a tool's schema or any other JSON.
+        redirects: Followed for one request, within the same origin only.
+    """
+
+    result_bytes: int = 64 * 2**20
+    events: int = 100_000
+    tools: int = 1_000
+    schema_depth: int = 200
+    redirects: int = 3
+
+    def __post_init__(self) -> None:
+        """Reject limits below which nothing works."""
+        for field in fields(self):
+            value: int = getattr(self, field.name)
+            if value < (0 if field.name == "redirects" else 1):
+                raise ValueError(f"Limits.{field.name} is a positive number, not {value!r}.")

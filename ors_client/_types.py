@@ -1,0 +1,291 @@
+"""What an environment serves: tasks, splits, tools, blocks, messages and results, as frozen models.
+
+The readers are tolerant, as the standard's servers differ by age and author: unknown fields are ignored, unknown blocks
+kept as `UnknownBlock`, `null` means missing, and a missing optional field takes its default. Nothing here knows how
+these values travel.
+
+Source: the Open Reward Standard, and the models of openreward 0.1.50 to 0.1.167 and ors-sdk 0.1.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from typing_extensions import TypeAliasType
+
+JSONValue = TypeAliasType("JSONValue", "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None")
+JSONObject = dict[str, Any]
+"""A JSON object as a server or an environment's author defines it; its inside is theirs."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+def _object_or_none(value: object) -> object:
+    # The standard says object or null; losing a finished call over a list would be worse than keeping it under a name.
+    return {"value": value} if value is not None and not isinstance(value, Mapping) else cast("object", value)
+
+
+def _finite_or_none(value: object) -> object:
+    # The official servers write NaN and the infinities as null; a hand-written one that does not means the same.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _or(default: object) -> BeforeValidator:
+    return BeforeValidator(lambda value: default if value is None else value)
+
+
+Detail = Annotated[JSONObject | None, BeforeValidator(_object_or_none)]
+Reward = Annotated[float | None, BeforeValidator(_finite_or_none)]
+
+
+class TextBlock(_Model):
+    """Text, to the letter as the environment wrote it."""
+
+    type: Literal["text"] = "text"
+    text: str
+    detail: Detail = None
+
+
+class ImageBlock(_Model):
+    """An image as base64 text."""
+
+    type: Literal["image"] = "image"
+    data: str
+    mime_type: str = Field(alias="mimeType")
+    detail: Detail = None
+
+    def decode(self) -> bytes:
+        """Return the image's bytes.
+
+        Raises:
+            ValueError: The data is not base64.
+        """
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"The image's data ({self.mime_type}) is not base64: {error}") from None
+
+
+class ReasoningBlock(_Model):
+    """What a model thought before it answered."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: str
+    signature: str | None = None
+    detail: Detail = None
+
+
+class ToolCallBlock(_Model):
+    """A call that an assistant made."""
+
+    type: Literal["tool_call"] = "tool_call"
+    id: str
+    name: str
+    input: Annotated[JSONObject, _or({})] = Field(default_factory=dict[str, Any])
+    detail: Detail = None
+
+
+class UnknownBlock(_Model):
+    """A block of a type that this version does not know, or one that lacks what its type requires; kept whole."""
+
+    type: str
+    raw: JSONValue = None
+
+
+def _tag(value: object) -> str:
+    """Name the model that a block is read as; whatever lacks what its type needs is read as unknown."""
+    if isinstance(value, BaseModel):
+        return str(getattr(value, "type", "unknown")) if not isinstance(value, UnknownBlock) else "unknown"
+    if not isinstance(value, Mapping):
+        return "unknown"
+    block = cast("Mapping[str, object]", value)
+    required = {
+        "text": ("text",),
+        "image": ("data", "mimeType"),
+        "reasoning": ("text",),
+        "tool_call": ("id", "name"),
+        "tool_result": ("tool_call_id",),
+    }.get(str(block.get("type")))
+    if required is None or not all(isinstance(block.get(key), str) for key in required):
+        return "unknown"
+    return str(block["type"])
+
+
+def _keep_raw(value: object) -> object:
+    if isinstance(value, UnknownBlock):
+        return value
+    kind = cast("Mapping[str, object]", value).get("type") if isinstance(value, Mapping) else None
+    return {"type": "unknown" if kind is None else str(kind), "raw": cast("object", value)}
+
+
+def _no_blocks() -> list[Block]:
+    return []
+
+
+class ToolResultBlock(_Model):
+    """What a call came back with."""
+
+    type: Literal["tool_result"] = "tool_result"
+    tool_call_id: str
+    blocks: Annotated[list[Block], _or([])] = Field(default_factory=_no_blocks)
+    is_error: Annotated[bool, _or(False)] = False
+    detail: Detail = None
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ImageBlock, Tag("image")]
+    | Annotated[ReasoningBlock, Tag("reasoning")]
+    | Annotated[ToolCallBlock, Tag("tool_call")]
+    | Annotated[ToolResultBlock, Tag("tool_result")]
+    | Annotated[UnknownBlock, BeforeValidator(_keep_raw), Tag("unknown")],
+    Discriminator(_tag),
+]
+Blocks = Annotated[list[Block], _or([])]
+
+
+def _text(blocks: list[Block]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+
+
+class Message(_Model):
+    """One turn of a conversation. Since openreward 0.1.157."""
+
+    role: str
+    blocks: Blocks = Field(default_factory=_no_blocks)
+    detail: Detail = None
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines."""
+        return _text(self.blocks)
+
+
+class ToolOutput(_Model):
+    """What one step of the episode came back with.
+
+    `reward` is `None` where the environment scored nothing at this step (official servers also send null for NaN); it
+    is never guessed as zero.
+    """
+
+    blocks: Blocks = Field(default_factory=_no_blocks)
+    metadata: Detail = None
+    reward: Reward = None
+    finished: Annotated[bool, _or(False)] = False
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines."""
+        return _text(self.blocks)
+
+    @property
+    def images(self) -> list[ImageBlock]:
+        """The image blocks, in order."""
+        return [block for block in self.blocks if isinstance(block, ImageBlock)]
+
+
+class ToolSpec(_Model):
+    """A tool as the server describes it; `input_schema` is JSON Schema, or `None` for no arguments."""
+
+    name: str
+    description: Annotated[str, _or("")] = ""
+    input_schema: Detail = None
+
+
+class TerminalToolSpec(_Model):
+    """The tool that takes an assistant's final message as its argument `arg`; without arguments where that is `None`."""
+
+    name: str
+    arg: str | None = None
+    description: Annotated[str, _or("")] = ""
+
+
+class ToolList(_Model):
+    """The tools of an environment or of a task, and what else it supports."""
+
+    tools: Annotated[list[ToolSpec], _or([])] = Field(default_factory=list[ToolSpec])
+    terminal_tool: TerminalToolSpec | None = None
+    supports_score_group: Annotated[bool, _or(False)] = False
+    message_block_types: Annotated[list[str], _or(["text", "image"])] = Field(default_factory=lambda: ["text", "image"])
+
+
+class Split(_Model):
+    """A named set of tasks; `type` is `train`, `validation` or `test`, or whatever else a server says."""
+
+    name: str
+    type: str = ""
+
+
+class Task(_Model):
+    """One task of an environment: what the environment needs to start the episode, and where it stands."""
+
+    environment: str
+    spec: JSONObject
+    split: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRef:
+    """A task by its place: the server looks it up. A negative index counts from the end."""
+
+    split: str
+    index: int
+
+    def __post_init__(self) -> None:
+        """Reject what no server takes, before a request is made."""
+        if not isinstance(self.split, str) or not self.split:  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise TypeError(f"A TaskRef's split is a non-empty string, not {self.split!r}.")
+        if not isinstance(self.index, int) or isinstance(self.index, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"A TaskRef's index is an integer, not {self.index!r}.")
+
+
+class GroupCandidate(_Model):
+    """One rollout of a task, as a conversation, to be scored beside its siblings."""
+
+    messages: list[Message]
+    metadata: JSONObject | None = None
+
+
+class GroupScore(_Model):
+    """The score of one candidate."""
+
+    reward: Reward = None
+    metadata: Detail = None
+
+
+class ResponseChars(_Model):
+    """How long the answers of past rollouts were, in characters."""
+
+    mean: float | None = None
+    p1: float | None = None
+    p10: float | None = None
+    p25: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+class TaskDifficulty(_Model):
+    """What past rollouts of one catalogue task scored."""
+
+    task_index: int
+    avg_reward: float | None = None
+    min_reward: float | None = None
+    max_reward: float | None = None
+    num_rollouts: Annotated[int, _or(0)] = 0
+    response_chars: ResponseChars | None = None
+    split: str | None = None
+    variant: str | None = None
+
+
+ToolResultBlock.model_rebuild()
