@@ -1,0 +1,117 @@
+"""Starts servers as processes for tests, and stops them.
+
+`with serve("ours", "--env", "echo") as server:` gives a server that accepts requests. Kinds: "ours", "openreward" and
+"ors-sdk"; the arguments are those of `python -m fixtures.server` and `python -m fixtures.peers`.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from fixtures.journal import VARIABLE, Journal
+
+Kind = Literal["ours", "openreward", "ors-sdk"]
+KINDS: tuple[Kind, ...] = ("ours", "openreward", "ors-sdk")
+
+ROOT = Path(__file__).parent.parent
+_COMMANDS: dict[Kind, tuple[str, ...]] = {
+    "ours": ("fixtures.server",),
+    "openreward": ("fixtures.peers", "openreward"),
+    "ors-sdk": ("fixtures.peers", "ors-sdk"),
+}
+_START_SECONDS = 60  # importing openreward alone takes six, on a machine that is doing nothing else
+_STOP_SECONDS = 5
+_LOOK_EVERY = 0.02
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        url: Where it listens; the session host in the split layout.
+        urls: All the places where it listens, in the order of the `listening on` line.
+        journal: What its environments did.
+    """
+
+    kind: Kind
+    urls: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    journal: Journal
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return self.urls[-1]
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    def live(self) -> list[str]:
+        """Return the sessions that were constructed and not torn down."""
+        return httpx.get(f"{self.url}/_live", trust_env=False).json()["ids"]
+
+    def stats(self) -> dict[str, Any]:
+        """Return the server's counts; see `fixtures.introspection`."""
+        return httpx.get(f"{self.url}/_stats", trust_env=False).json()
+
+    def executions(self, tool: str) -> int:
+        """Return how often a tool's function was entered since the server started."""
+        return len(self.journal.executions(tool))
+
+
+@contextmanager
+def serve(
+    kind: Kind,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    start_seconds: float = _START_SECONDS,
+) -> Iterator[Server]:
+    """Run a server for the length of a block; on a free port unless the arguments name one."""
+    ports = () if any(argument.endswith("port") for argument in arguments) else ("--port", "0")
+    command = [sys.executable, "-m", *_COMMANDS[kind], *arguments, *ports]
+    with tempfile.TemporaryDirectory(prefix="ors-server-") as name:
+        folder = Path(name)
+        variables = {**os.environ, VARIABLE: str(folder / "journal"), **(env or {})}
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            urls = _await_urls(process, folder / "output", start_seconds)
+            yield Server(kind, urls, process, Journal(variables[VARIABLE]), folder)
+        finally:
+            stop(process)
+
+
+def _await_urls(process: subprocess.Popen[bytes], output: Path, seconds: float) -> tuple[str, ...]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = re.search(r"^listening on (.+)\n", output.read_text(errors="replace"), re.MULTILINE)
+        if found:
+            return tuple(found[1].split())
+        if process.poll() is not None:
+            raise RuntimeError(f"The server ended with {process.returncode} before it listened:\n{output.read_text()}")
+        time.sleep(_LOOK_EVERY)
+    raise RuntimeError(f"The server does not listen after {seconds} s:\n{output.read_text(errors='replace')}")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process: asked first, then made to."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_SECONDS)
