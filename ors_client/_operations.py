@@ -1,0 +1,489 @@
+"""Each ORS endpoint as a value: what to send, how to read the answer, and whether sending it twice is safe.
+
+An `Operation` is built from plain arguments, holds its body as bytes and its parser as a function, and does no I/O. It
+does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown fields
+and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and the errors of a tool for
+what a tool answers; whoever sends the operation adds the address.
+
+Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+from pydantic import TypeAdapter
+
+from ._errors import LimitExceeded, ORSError, ProtocolError, ToolFailed, ToolRejected
+from ._json import encode
+from ._settings import Limits
+from ._types import (
+    Block,
+    GroupCandidate,
+    GroupScore,
+    JSONObject,
+    JSONValue,
+    Message,
+    Split,
+    Task,
+    TaskDifficulty,
+    ToolList,
+    ToolOutput,
+)
+
+T = TypeVar("T")
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Which environment of a server is meant.
+
+    Args:
+        environment: The first segment of the path, as the server lists it.
+        deployment: "owner/name" in the catalogue, sent as `X-Deployment`.
+    """
+
+    environment: str
+    deployment: str | None = None
+
+    def path(self, endpoint: str) -> str:
+        """Return the path of `endpoint` ("tools") below this environment."""
+        return f"/{quote(self.environment, safe='')}/{endpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One request of the standard.
+
+    Args:
+        method: The HTTP method.
+        path: Below the host's address, query included.
+        parse: Reads the decoded JSON of the answer, or of a stream's result.
+        body: JSON as bytes, or `None`.
+        headers: Its own headers: session, deployment, secrets.
+        host: Which host of the layout answers it.
+        idempotent: Sending it twice is the same as once.
+        awaits_setup: It is answered when the environment is ready, which may take `Timeouts.start_up`.
+        streamed: The answer is an event stream that ends in the result.
+        json_answer: A streamed operation that may also be answered with plain JSON.
+        raised: Makes the error for a stream's `error` event.
+        authenticated: The API key goes with it.
+    """
+
+    method: str
+    path: str
+    parse: Callable[[JSONValue], T]
+    body: bytes | None = None
+    headers: Headers = ()
+    host: Literal["api", "sessions"] = "sessions"
+    idempotent: bool = True
+    awaits_setup: bool = False
+    streamed: bool = False
+    json_answer: bool = False
+    raised: Callable[[str], ORSError] | None = None
+    authenticated: bool = True
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
+def headers(
+    *, session_id: str | None = None, deployment: str | None = None, secrets_header: str | None = None
+) -> Headers:
+    """Return the headers of an operation that are set.
+
+    Raises:
+        ValueError: A value can't stand in a header.
+    """
+    pairs = (
+        (b"x-session-id", session_id),
+        (b"x-deployment", deployment),
+        (b"x-secrets", secrets_header),
+    )
+    return tuple((name, _header_value(value)) for name, value in pairs if value is not None)
+
+
+def _header_value(value: str) -> bytes:
+    if not value.isascii() or not value.isprintable():
+        raise ValueError(f"{value[:80]!r} can't be sent in a header.")
+    return value.encode("ascii")
+
+
+# --- Reading answers -------------------------------------------------------------------------------------------------
+
+_blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Block])
+_messages: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+_difficulties: TypeAdapter[list[TaskDifficulty]] = TypeAdapter(list[TaskDifficulty])
+_scores: TypeAdapter[list[GroupScore]] = TypeAdapter(list[GroupScore])
+
+
+def _object(value: JSONValue) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"an object was expected, not a {type(value).__name__}")  # noqa: TRY004 - a server's mistake
+    return value
+
+
+def _field(value: JSONValue, key: str) -> Any:
+    found = _object(value)
+    if found.get(key) is None:
+        raise ValueError(f"the field {key!r} is missing")
+    return found[key]
+
+
+def _list(value: JSONValue) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"a list was expected, not a {type(value).__name__}")  # noqa: TRY004 - a server's mistake
+    return value
+
+
+def _names(value: JSONValue) -> list[str]:
+    # A hand-written server may list objects with a name; the standard lists names.
+    listed = _list(value.get("environments") if isinstance(value, dict) else value)
+    return [str(_field(cast("JSONValue", item), "name") if isinstance(item, dict) else item) for item in listed]
+
+
+def _splits(value: JSONValue) -> list[Split]:
+    listed = value.get("splits") if isinstance(value, dict) else value
+    return [
+        Split(name=item) if isinstance(item, str) else Split.model_validate(_object(item)) for item in _list(listed)
+    ]
+
+
+def _tools(value: JSONValue, limits: Limits) -> ToolList:
+    listed = {"tools": value} if isinstance(value, list) else _object(value)
+    tools = listed.get("tools")
+    if isinstance(tools, list) and len(cast("list[object]", tools)) > limits.tools:
+        raise LimitExceeded("The server lists too many tools", limit="tools", maximum=limits.tools)
+    return ToolList.model_validate(listed)
+
+
+def _session_id(value: JSONValue) -> str:
+    session_id = _field(value, "sid")
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= 256 or not session_id.isprintable():
+        raise ValueError("the session id is not a printable string of at most 256 characters")
+    _header_value(session_id)
+    return session_id
+
+
+def _version(value: JSONValue) -> str | None:
+    version = value.get("version") if isinstance(value, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _nothing(_: JSONValue) -> None:
+    return None
+
+
+# --- The endpoints ---------------------------------------------------------------------------------------------------
+
+
+def list_environments(*, deployment: str | None = None, session_id: str | None = None) -> Operation[list[str]]:
+    """GET /list_environments: names in order of registration, the first being the default."""
+    return Operation("GET", "/list_environments", _names, headers=headers(deployment=deployment, session_id=session_id))
+
+
+def version() -> Operation[str | None]:
+    """GET /version, which ors-sdk and openreward before 0.1.70 do not have."""
+    return Operation("GET", "/version", _version)
+
+
+def splits(address: Address, *, session_id: str | None = None) -> Operation[list[Split]]:
+    """GET /{environment}/splits."""
+    return _discovery("GET", address, "splits", _splits, session_id)
+
+
+def tools(address: Address, *, limits: Limits, session_id: str | None = None) -> Operation[ToolList]:
+    """GET /{environment}/tools: the shared tools, without terminal and task tools."""
+    return _discovery("GET", address, "tools", lambda value: _tools(value, limits), session_id)
+
+
+def tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[list[Task]]:
+    """POST /{environment}/tasks: every task of a split; 400 where tasks are index-based."""
+    return _discovery(
+        "POST", address, "tasks", lambda value: _numbered(value, address, split, 0), session_id, {"split": split}
+    )
+
+
+def num_tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[int]:
+    """POST /{environment}/num_tasks."""
+
+    def parse(value: JSONValue) -> int:
+        count = _field(value, "num_tasks")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ValueError("num_tasks is not a count")
+        return count
+
+    return _discovery("POST", address, "num_tasks", parse, session_id, {"split": split})
+
+
+def task(address: Address, split: str, index: int, *, session_id: str | None = None) -> Operation[Task]:
+    """POST /{environment}/task. ors-sdk and openreward before 0.1.93 answer without `env_name`."""
+    return _discovery(
+        "POST",
+        address,
+        "task",
+        lambda value: _task(_field(value, "task"), address, split, index if index >= 0 else None),
+        session_id,
+        {"split": split, "index": index},
+    )
+
+
+def task_range(
+    address: Address, split: str, start: int | None, stop: int | None, *, session_id: str | None = None
+) -> Operation[list[Task]]:
+    """POST /{environment}/task_range, resolved like a Python slice. Absent from openreward 0.1.50."""
+    body: dict[str, object] = {"split": split}
+    if start is not None:
+        body["start"] = start
+    if stop is not None:
+        body["stop"] = stop
+    first = 0 if start is None else start
+    return _discovery(
+        "POST",
+        address,
+        "task_range",
+        lambda value: _numbered(value, address, split, first if first >= 0 else None),
+        session_id,
+        body,
+    )
+
+
+def _task(spec: JSONValue, address: Address, split: str, index: int | None) -> Task:
+    # The path segment as sent comes back as `env_name`, so it says nothing that the address does not.
+    return Task(environment=address.environment, spec=_object(spec), split=split, index=index)
+
+
+def _numbered(value: JSONValue, address: Address, split: str, first: int | None) -> list[Task]:
+    listed = _list(value if isinstance(value, list) else _field(value, "tasks"))
+    return [
+        _task(spec, address, split, None if first is None else first + offset) for offset, spec in enumerate(listed)
+    ]
+
+
+def _discovery(  # noqa: PLR0917 - every argument is the endpoint's own, and each line above reads as a table row
+    method: str,
+    address: Address,
+    endpoint: str,
+    parse: Callable[[JSONValue], T],
+    session_id: str | None,
+    body: Mapping[str, object] | None = None,
+) -> Operation[T]:
+    return Operation(
+        method,
+        address.path(endpoint),
+        parse,
+        body=None if body is None else encode(body),
+        headers=headers(session_id=session_id, deployment=address.deployment),
+    )
+
+
+def create_session(
+    *, deployment: str | None = None, env_overrides: Mapping[str, object] | None = None
+) -> Operation[str]:
+    """POST /create_session: the id of a session that holds no episode yet.
+
+    Three answers are in use: JSON `{"sid"}` (the standard's pages), a stream whose task id is the session id and whose
+    `end` is empty (both SDKs' servers), and a stream whose `end` holds JSON with `sid`. A lost answer costs an id
+    without an episode, so the request may be repeated.
+    """
+
+    def raised(text: str) -> ORSError:
+        return ProtocolError("The server could not make a session", excerpt=text)
+
+    return Operation(
+        "POST",
+        "/create_session",
+        _session_id,
+        body=encode({} if env_overrides is None else {"env": env_overrides}),
+        headers=headers(deployment=deployment),
+        streamed=True,
+        json_answer=True,
+        raised=raised,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What `/create` starts: exactly one of a task's spec, or its split and index."""
+
+    spec: JSONObject | None = None
+    split: str | None = None
+    index: int | None = None
+    toolset: str | None = None
+
+
+def create(
+    address: Address,
+    session_id: str,
+    episode: Episode,
+    *,
+    secrets_header: str | None = None,
+    secrets_body: Mapping[str, str] | None = None,
+) -> Operation[None]:
+    """POST /create: start the episode. Runs the constructor on openreward, so it is never repeated with the same id."""
+    body: dict[str, object] = {"env_name": address.environment}
+    if episode.spec is not None:
+        body["task_spec"] = episode.spec
+    else:
+        body |= {"split": episode.split, "index": episode.index}
+    if episode.toolset is not None:
+        body["toolset_name"] = episode.toolset
+    if secrets_body is not None:
+        body["secrets"] = secrets_body
+    return Operation(
+        "POST",
+        "/create",
+        _nothing,
+        body=encode(body),
+        headers=headers(session_id=session_id, deployment=address.deployment, secrets_header=secrets_header),
+        idempotent=False,
+        awaits_setup=True,
+    )
+
+
+def prompt(address: Address, session_id: str) -> Operation[list[Block]]:
+    """GET /{environment}/prompt: answered when setup is done."""
+    return _of_session("GET", address, "prompt", session_id, _read_prompt, awaits_setup=True)
+
+
+def _read_prompt(value: JSONValue) -> list[Block]:
+    if isinstance(value, str):
+        value = [{"type": "text", "text": value}]
+    return _blocks.validate_python(_list(value.get("blocks") if isinstance(value, dict) else value))
+
+
+def messages(address: Address, session_id: str) -> Operation[list[Message]]:
+    """GET /{environment}/messages. Since openreward 0.1.157."""
+    return _of_session(
+        "GET",
+        address,
+        "messages",
+        session_id,
+        lambda value: _messages.validate_python(_list(value)),
+        awaits_setup=True,
+    )
+
+
+def task_tools(address: Address, session_id: str, *, limits: Limits) -> Operation[ToolList]:
+    """GET /{environment}/task_tools: shared and task tools. ors-sdk answers it when setup is done."""
+    return _of_session("GET", address, "task_tools", session_id, lambda value: _tools(value, limits), awaits_setup=True)
+
+
+def ping(session_id: str, *, deployment: str | None = None) -> Operation[None]:
+    """POST /ping: keep the session from being reaped."""
+    return Operation("POST", "/ping", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+
+
+def delete(session_id: str, *, deployment: str | None = None) -> Operation[None]:
+    """POST /delete: end the episode; answered when its teardown is done, and for unknown ids too."""
+    return Operation("POST", "/delete", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+
+
+def delete_session(session_id: str, *, deployment: str | None = None) -> Operation[None]:
+    """POST /delete_session: give the id back; without effect on self-hosted servers."""
+    return Operation("POST", "/delete_session", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+
+
+def _of_session(
+    method: str,
+    address: Address,
+    endpoint: str,
+    session_id: str,
+    parse: Callable[[JSONValue], T],
+    *,
+    awaits_setup: bool = False,
+) -> Operation[T]:
+    return Operation(
+        method,
+        address.path(endpoint),
+        parse,
+        headers=headers(session_id=session_id, deployment=address.deployment),
+        awaits_setup=awaits_setup,
+    )
+
+
+def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, object]) -> Operation[ToolOutput]:
+    """POST /{environment}/call: run a tool, which steps the episode.
+
+    Raises:
+        TypeError: The arguments are not a JSON object.
+        ValueError: A number in them is not finite.
+    """
+    if not isinstance(tool, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise TypeError(f"A tool's name is a string, not {tool!r}.")
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"Arguments of a tool are a mapping, not {arguments!r}.")
+    return Operation(
+        "POST",
+        address.path("call"),
+        lambda value: _read_result(value, tool),
+        body=encode({"name": tool, "input": arguments}),
+        headers=headers(session_id=session_id, deployment=address.deployment),
+        idempotent=False,
+        streamed=True,
+        raised=lambda text: ToolFailed(tool, detail=text),
+    )
+
+
+def _read_result(value: JSONValue, tool: str) -> ToolOutput:
+    result = _object(value)
+    output = result.get("output")
+    if result.get("ok", output is not None):
+        return ToolOutput.model_validate(_object(output))
+    if "error" not in result and "ok" not in result:
+        raise ValueError("it holds neither a result nor an error")
+    reason = result.get("reason")
+    raise ToolRejected(tool, detail=str(result.get("error") or ""), reason=reason if isinstance(reason, str) else None)
+
+
+def score_group(address: Address, session_id: str, candidates: Sequence[GroupCandidate]) -> Operation[list[GroupScore]]:
+    """POST /{environment}/score_group: score rollouts of one task beside each other. Since openreward 0.1.157."""
+    body = {"candidates": [candidate.model_dump(by_alias=True, exclude_none=True) for candidate in candidates]}
+
+    def parse(value: JSONValue) -> list[GroupScore]:
+        scores = _scores.validate_python(_field(value, "scores"))
+        if len(scores) != len(candidates):
+            raise ValueError(f"{len(scores)} scores came for {len(candidates)} candidates")
+        return scores
+
+    return Operation(
+        "POST",
+        address.path("score_group"),
+        parse,
+        body=encode(body),
+        headers=headers(session_id=session_id, deployment=address.deployment),
+        idempotent=False,
+        streamed=True,
+        raised=lambda text: ToolFailed("score_group", detail=text),
+    )
+
+
+# --- The catalogue's own routes --------------------------------------------------------------------------------------
+
+
+def required_secrets(deployment: str) -> Operation[list[str]]:
+    """GET /api/v1/environments/{owner}/{name}/required-secrets."""
+    return Operation(
+        "GET",
+        f"/api/v1/environments/{quote(deployment)}/required-secrets",
+        lambda value: [str(name) for name in _list(_field(value, "secrets"))],
+        host="api",
+    )
+
+
+def task_difficulty(deployment: str, filters: Mapping[str, str | int | float]) -> Operation[list[TaskDifficulty]]:
+    """GET /api/v1/environments/{owner}/{name}/task-difficulty."""
+    query = f"?{urlencode(filters)}" if filters else ""
+    return Operation(
+        "GET",
+        f"/api/v1/environments/{quote(deployment)}/task-difficulty{query}",
+        lambda value: _difficulties.validate_python(_field(value, "tasks")),
+        host="api",
+    )
