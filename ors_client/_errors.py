@@ -21,7 +21,8 @@ ORSError
 
 Messages are one line and built here, so that raise sites pass facts only. Text from a server is shortened in the
 message and kept word for word in the field. Errors know nothing of HTTP libraries, and never hold a key or a secret:
-who raises one redacts what it passes. Mistakes of the caller are `ValueError` or `TypeError`, not errors of this module.
+who raises one redacts what it passes. Mistakes of the caller are `ValueError` or `TypeError`, not errors of this
+module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Each ORS endpoint as a value: what to send, how to read the answer, and whether sending it twice is safe.
 
 An `Operation` is built from plain arguments, holds its body as bytes and its parser as a function, and does no I/O. It
-does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown fields
-and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and the errors of a tool for
-what a tool answers; whoever sends the operation adds the address.
+does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown
+fields and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and the errors of a tool
+for what a tool answers; whoever sends the operation adds the address.
 
 Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 """
@@ -35,6 +35,7 @@ from ._types import (
 )
 
 T = TypeVar("T")
+Result_co = TypeVar("Result_co", covariant=True)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -57,7 +58,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(Generic[Result_co]):
     """One request of the standard.
 
     Args:
@@ -77,7 +78,7 @@ class Operation(Generic[T]):
 
     method: str
     path: str
-    parse: Callable[[JSONValue], T]
+    parse: Callable[[JSONValue], Result_co]
     body: bytes | None = None
     headers: Headers = ()
     host: Literal["api", "sessions"] = "sessions"
@@ -92,6 +93,11 @@ class Operation(Generic[T]):
     def name(self) -> str:
         """How messages call it."""
         return f"{self.method} {self.path.partition('?')[0]}"
+
+    @property
+    def session_id(self) -> str | None:
+        """The session it belongs to, where it belongs to one."""
+        return next((value.decode("ascii") for name, value in self.headers if name == b"x-session-id"), None)
 
 
 def headers(

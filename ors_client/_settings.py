@@ -1,4 +1,4 @@
-"""Every limit and policy a caller can set, with its default and the reason for it. Knows nothing of how they are kept."""
+"""Every limit and policy a caller can set, with its default and its reason. Knows nothing of how they are kept."""
 
 from __future__ import annotations
 

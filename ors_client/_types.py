@@ -201,7 +201,7 @@ class ToolSpec(_Model):
 
 
 class TerminalToolSpec(_Model):
-    """The tool that takes an assistant's final message as its argument `arg`; without arguments where that is `None`."""
+    """The tool that takes an assistant's final message as its argument `arg`; without one where that is `None`."""
 
     name: str
     arg: str | None = None
