@@ -1,0 +1,247 @@
+"""The API key and the secrets: who may have them, how they travel, and how they are kept out of what is shown.
+
+The one reader of `os.environ`. It sends nothing, and takes from `_layout` which destination is the catalogue's.
+
+Two shapes of secrets are in use: openreward since 0.1.70 reads the header `X-Secrets` and answers 422 to a body with
+them (and echoes them in that answer); ors-sdk 0.1.0, openreward 0.1.50 and the standard read them from the body. Both
+are made here; which one a server gets is decided where servers are told apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import itertools
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import quote
+
+from ors_client._layout import Destination
+
+_logger = logging.getLogger("ors_client")
+
+_MASK = "***"
+_SHORT = 4  # below it a value is too likely to be a part of ordinary words
+# Runs are found first and searched then: one pattern for both is quadratic on a long run, such as an image.
+_BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
+_ENCODED_JSON = "eyJ"  # how base64 of '{"' begins, and so the header's value
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
+_QUOTES = ('"', "'", "`", '\\"', '\\\\\\"', "&quot;", "&#x27;")
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A value that travels in pickles but shows in no repr, message or log line."""
+
+    value: str = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Hidden({_MASK!r})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret's value and the hosts it may be sent to.
+
+    Args:
+        value: What the environment gets. It shows in no repr.
+        allowed_domains: The hosts that the catalogue lets the environment send it to. Other servers ignore them.
+
+    Raises:
+        TypeError: The value is not a string, or the domains are not several strings.
+    """
+
+    value: str = field(repr=False)
+    allowed_domains: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject what no server takes, without showing it."""
+        if not isinstance(self.value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise TypeError(f"A secret's value is a string, not {type(self.value).__name__}.")
+        domains = cast("object", self.allowed_domains)
+        if isinstance(domains, str) or not isinstance(domains, Sequence):
+            raise TypeError(f"A secret's domains are a list of host names, not {type(domains).__name__}.")
+        for domain in cast("Sequence[object]", domains):
+            if not isinstance(domain, str):
+                raise TypeError(f"A secret's domains are host names, not {type(domain).__name__}.")
+        object.__setattr__(self, "allowed_domains", tuple(self.allowed_domains))
+
+
+Secrets = Mapping[str, str | Secret | tuple[str, Sequence[str]]]
+
+
+def environment() -> Mapping[str, str]:
+    """Return the variables of this process that concern the client, as they are now."""
+    return {name: value for name, value in os.environ.items() if name.startswith("OPENREWARD_")}
+
+
+def api_key(explicit: str | None, destination: Destination, environ: Mapping[str, str]) -> str | None:
+    """Return the key that a client sends to `destination`, if any.
+
+    Args:
+        explicit: What the caller passed; it wins, and an empty string means that no key is sent.
+        destination: What the client was pointed at. Only the catalogue's hosts get a key from the environment.
+        environ: The environment's variables.
+
+    Raises:
+        TypeError: The key is not a string.
+        ValueError: The key holds a character that no header can carry.
+    """
+    if explicit is None:
+        key = environ.get("OPENREWARD_API_KEY", "").strip() if destination.catalogue else ""
+    elif isinstance(explicit, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        key = explicit
+    else:
+        raise TypeError(f"An api_key is a string, not {type(explicit).__name__}.")
+    # HTTP strips blanks around a header's value, so such a key would arrive as another one.
+    if key != key.strip() or any(not " " <= character <= "\xff" or "\x7f" <= character <= "\x9f" for character in key):
+        raise ValueError(
+            "The API key can't be sent as a header: it holds a blank at its end, a line break, a control character or "
+            "one outside of Latin-1. Was it read from a file with its newline?"
+        )
+    return key or None
+
+
+def encode_header(secrets: Secrets, *, catalogue: bool) -> str:
+    """Return the value of `X-Secrets`: base64 of `{name: {"value": ..., "allowed_domains": [...]}}`.
+
+    Args:
+        secrets: Of any names.
+        catalogue: Whether they go to the catalogue, which hands a secret to the hosts that it names: one that names
+            none is worth a warning.
+
+    Raises:
+        TypeError: A name, value or domain is not a string. The message names the secret, never its value.
+    """
+    read = _read(secrets)
+    unbound = [name for name, secret in read.items() if not secret.allowed_domains]
+    if catalogue and unbound:
+        _logger.warning(
+            "These secrets name no domains that they may be sent to: %s. Pass each as (value, [domain, ...]).",
+            ", ".join(map(repr, unbound)),
+        )
+    content = {
+        name: {"value": secret.value, "allowed_domains": list(secret.allowed_domains)} for name, secret in read.items()
+    }
+    return base64.b64encode(json.dumps(content).encode("ascii")).decode("ascii")
+
+
+def encode_body(secrets: Secrets) -> dict[str, str]:
+    """Return `{name: value}`, as servers that read secrets from the body take them.
+
+    Raises:
+        TypeError: A name, value or domain is not a string. The message names the secret, never its value.
+    """
+    return {name: secret.value for name, secret in _read(secrets).items()}
+
+
+def redact(text: str, hidden: Iterable[str]) -> str:
+    """Return `text` with every value of `hidden` replaced by "***", however a server may have written it.
+
+    A value is found as it is, escaped for JSON (also twice), for HTML, for a URL or for Python, line by line, in base64
+    at any offset, and within the value of an `X-Secrets` header. One of less than four characters is replaced only
+    where it stands between quotes, as ordinary words would suffer otherwise.
+
+    Args:
+        text: What a server said. Redact before shortening: half a secret is not found.
+        hidden: Keys, values of secrets, encoded headers.
+    """
+    values = {value for value in hidden if value.strip()}
+    spans = sorted(itertools.chain.from_iterable(_spans(text, value) for value in values))
+    pieces: list[str] = []
+    done = 0  # `text` is dealt with up to here
+    for start, end in spans:
+        if start > done or not pieces:
+            pieces += [text[done:start], _MASK]
+        done = max(done, end)
+    return "".join([*pieces, text[done:]])
+
+
+def _read(secrets: Secrets) -> dict[str, Secret]:
+    if not isinstance(secrets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise TypeError(f"Secrets are a mapping of names to values, not {type(secrets).__name__}.")
+    return {_name(name): _secret(name, given) for name, given in secrets.items()}
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"A secret's name is a string, not {name!r}.")
+    if not name:
+        raise ValueError("A secret has an empty name.")
+    return name
+
+
+def _secret(name: str, given: object) -> Secret:
+    if isinstance(given, Secret):
+        return given
+    try:
+        if isinstance(given, tuple | list):
+            value, domains = cast("tuple[str, tuple[str, ...]]", given)
+            return Secret(value, domains)
+        return Secret(cast("str", given))
+    except ValueError:
+        raise TypeError(f"The secret {name!r} is neither a value nor a pair (value, [domain, ...]).") from None
+    except TypeError as error:
+        raise TypeError(f"The secret {name!r} can't be sent. {error}") from None
+
+
+def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:
+    """Yield where `text` shows `value`, as start and end."""
+    forms = _forms(value)
+    if len(value) < _SHORT:
+        for form, mark in itertools.product(forms, _QUOTES):
+            for start in _places(text, mark + form + mark):
+                yield start + len(mark), start + len(mark) + len(form)
+        cores = set[str]()
+    else:
+        for form in forms:
+            for start in _places(text, form):
+                yield start, start + len(form)
+        cores = {core for form in forms for core in _base64_cores(form)}
+    for run in _BASE64_RUN.finditer(text):
+        if any(core in run[0] for core in cores):
+            yield run.span()
+        elif _ENCODED_JSON in run[0]:
+            content = run[0][run[0].index(_ENCODED_JSON) :].translate(_STANDARD_ALPHABET).rstrip("=")
+            decoded = base64.b64decode(content[: len(content) // 4 * 4]).decode("latin-1")
+            if any(f'"{form}' in decoded for form in forms):
+                yield run.span()
+
+
+def _places(text: str, form: str) -> Iterator[int]:
+    """Yield every place of `form`, overlapping ones too: two secrets may share a part."""
+    start = text.find(form)
+    while start >= 0:
+        yield start
+        start = text.find(form, start + 1)
+
+
+def _forms(value: str) -> set[str]:
+    """Return the spellings in which a server may repeat `value`."""
+    forms = {value}
+    # A stream's `error` shows every line break as "\n", and a traceback may show one line of a longer secret.
+    forms |= {value.replace("\r\n", "\n").replace("\r", "\n")}
+    forms |= {line for line in value.splitlines() if len(line) >= 2 * _SHORT}
+    forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
+    forms |= {json.dumps(form)[1:-1] for form in forms}  # JSON text within JSON text
+    forms |= {repr(value)[1:-1], html.escape(value), quote(value.encode("utf-8", "surrogatepass"), safe="")}
+    return forms
+
+
+def _base64_cores(form: str) -> Iterator[str]:
+    """Yield the characters that base64 of any text around `form` has in common, for each of the three offsets."""
+    raw = form.encode("utf-8", "surrogatepass")
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + raw).decode("ascii")
+        first = -(-offset * 8 // 6)  # characters before it hold bits of what precedes
+        core = encoded[first : (offset + len(raw)) * 8 // 6]  # the one after it may hold bits of what follows
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
