@@ -1,0 +1,204 @@
+"""Blocks -> what TRL puts before a model: text, or TRL's content blocks where there are images to pass.
+
+Knows the shapes that chat templates take and the bounds within which a stranger's output and images are let in. Knows
+nothing of episodes: the text is handed back whole beside its cut form, and what becomes of it is the caller's business.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ors_client import Block, ImageBlock, ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # what models are shown; Pillow's EPS reader would start Ghostscript
+_LONGEST_TYPE = 60  # a type is a word; a server that sends an essay gets it shortened
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What one output becomes: the value for TRL, and what had to be left out of it.
+
+    Args:
+        value: Text, or content blocks (`{"type": "text", ...}` and `{"type": "image", "image": PIL.Image}`) if and only
+            if there is an image among them: many chat templates drop a list of text blocks or print its repr.
+        full_text: The text before it was cut, to the letter.
+        dropped_images: The images that `value` only speaks of.
+        cut_chars: The characters of the text that `value` lacks.
+    """
+
+    value: str | list[dict[str, Any]]
+    full_text: str
+    dropped_images: int = 0
+    cut_chars: int = 0
+
+
+def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, empty: str = "(no output)") -> Content:
+    """Turn blocks into content that TRL takes.
+
+    Args:
+        blocks: What a prompt or a tool's output consists of.
+        images: Whether the model sees images; if not, a marker stands for them.
+        max_chars: The longest text, its cut marker included; images do not count.
+        empty: Stands for the text where there is nothing at all.
+    """
+    pieces, dropped_images = _pieces(blocks, images=images)
+    full_text = "\n".join(piece for piece in pieces if isinstance(piece, str))
+    segments = _joined(pieces)
+    length = sum(len(segment) for segment in segments if isinstance(segment, str))
+    kept = length
+    if max_chars is not None and length > max_chars:
+        segments, kept = _cut(segments, length=length, max_chars=max_chars)
+    value: str | list[dict[str, Any]] = []
+    for segment in segments:
+        if not isinstance(segment, str):
+            value.append({"type": "image", "image": segment})
+        elif segment:
+            value.append({"type": "text", "text": encodable(segment)})
+    if not any(part["type"] == "image" for part in value):
+        value = "".join(part["text"] for part in value) if full_text.strip("\n") else empty
+    return Content(value=value, full_text=full_text, dropped_images=dropped_images, cut_chars=length - kept)
+
+
+def encodable(text: str) -> str:
+    r"""Spell out lone surrogates: JSON may hold `"\ud83d"`, but UTF-8, and with it every tokenizer, can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
+def _pieces(blocks: Sequence[Block], *, images: bool) -> tuple[list[str | Image.Image], int]:
+    """Return texts and decoded images in order, markers in place of what is not passed, and how many images that is."""
+    pieces: list[str | Image.Image] = []
+    missing: Counter[str] = Counter()  # the types in the run of images at hand, so that a run gets one marker
+    dropped = 0
+    pixels = _Pixels()
+    for block in (*_flat(blocks), None):
+        if isinstance(block, ImageBlock):
+            piece = pixels.decode(block) if images else None
+            if piece is None:
+                missing[_short(block.mime_type)] += 1
+                continue
+        else:
+            piece = None if block is None else _text(block)
+        if missing:
+            pieces.append(_left_out(missing, unreadable=images))
+            dropped += missing.total()
+            missing.clear()
+        if piece is not None:
+            pieces.append(piece)
+    return pieces, dropped
+
+
+def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
+    # A stack, not recursion: how deep results nest is the server's choice.
+    stack = [iter(blocks)]
+    while stack:
+        block = next(stack[-1], None)
+        if block is None:
+            stack.pop()
+        elif isinstance(block, ToolResultBlock):
+            stack.append(iter(block.blocks))
+        else:
+            yield block
+
+
+def _text(block: Block) -> str:
+    match block:
+        case TextBlock() | ReasoningBlock():
+            return block.text
+        case ToolCallBlock():
+            return f"[call of {_short(block.name)} with {json.dumps(block.input, ensure_ascii=False)}]"
+        case _:
+            return f"[block of type {_short(block.type)!r} left out]"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_TYPE else name[:_LONGEST_TYPE] + "..."
+
+
+def _left_out(types: Counter[str], *, unreadable: bool) -> str:
+    total = types.total()
+    kinds = ", ".join(f"{count} {kind}" if len(types) > 1 else kind for kind, count in types.items())
+    how = "could not be read" if unreadable else "left out"
+    return f"[{total} {'image' if total == 1 else 'images'} {how}: {kinds}]"
+
+
+class _Pixels:
+    """Decodes images while Pillow's limit on one image holds for those of one output together."""
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def decode(self, block: ImageBlock) -> Image.Image | None:
+        """Return the image in RGB, or `None` if it can't or must not be read."""
+        from PIL import Image  # noqa: PLC0415 - a text-only run needs no Pillow
+
+        try:
+            picture = Image.open(io.BytesIO(block.decode()), formats=_FORMATS)
+            size = picture.width * picture.height
+            # Pillow only warns above its limit and refuses above twice that; a training run is no place to try.
+            if Image.MAX_IMAGE_PIXELS is not None and self._spent + size > Image.MAX_IMAGE_PIXELS:
+                return None
+            self._spent += size
+            if not picture.has_transparency_data:
+                return picture.convert("RGB")
+            canvas = Image.new("RGB", picture.size, "white")
+            layer = picture.convert("RGBA")
+            canvas.paste(layer, mask=layer)
+        except Exception:  # noqa: BLE001 - a stranger's bytes: Pillow's decoders raise whatever their parsing trips over
+            return None
+        return canvas
+
+
+def _joined(pieces: Sequence[str | Image.Image]) -> list[str | Image.Image]:
+    """Join neighbouring texts by newlines."""
+    joined: list[str | Image.Image] = []
+    for piece in pieces:
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += "\n" + piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _cut(segments: Sequence[str | Image.Image], *, length: int, max_chars: int) -> tuple[list[str | Image.Image], int]:
+    """Take characters out of the middle; returns what is left, with a marker in the gap, and how many were kept."""
+    # The number cut has at most as many digits as the length, so a marker of this size always fits.
+    kept = max(0, max_chars - len(_marker(length, length)))
+    head = kept - kept // 2
+    tail_start = length - kept // 2
+    marker = _marker(length - kept, length)[:max_chars]
+    out: list[str | Image.Image] = []
+    position = 0
+    marked = False
+    for segment in segments:
+        if not isinstance(segment, str):
+            out.append(segment)
+            continue
+        end = position + len(segment)
+        before = segment[: max(0, head - position)]
+        after = segment[max(0, tail_start - position) :]
+        if end <= head and not marked:
+            out.append(segment)
+        elif not marked:
+            # The gap starts in this segment; the marker stands where the first character is missing.
+            out.append(before + marker + after)
+            marked = True
+        else:
+            out.append(after)
+        position = end
+    return out, kept
+
+
+def _marker(cut: int, length: int) -> str:
+    return f"\n[... {cut:,} of {length:,} characters cut ...]\n"
