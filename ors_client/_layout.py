@@ -175,7 +175,8 @@ def _normalise(url: str) -> str:
             raise ValueError(f"A server's URL has no place for {name}: {_safe(url)!r}.")
     if parsed.userinfo:
         raise ValueError(f"A server's URL has no place for a user name or password: {_safe(url)!r}; pass api_key=...")
-    return str(parsed).rstrip("/")
+    # Made from the parts: httpx keeps a default port after a scheme in capitals.
+    return _show(_origin(parsed)) + parsed.raw_path.decode("ascii").rstrip("/")
 
 
 def _parse(url: str) -> httpx.URL:
