@@ -28,6 +28,7 @@ module.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self, cast
 
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
 
@@ -45,6 +46,11 @@ def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, ob
     return error
 
 
+def _place(url: str | None, session_id: str | None) -> str:
+    known = [f"session {session_id}" if session_id else None, url]
+    return f" [{', '.join(place for place in known if place)}]" if any(known) else ""
+
+
 class ORSError(Exception):
     """Base of every error of this package.
 
@@ -57,9 +63,14 @@ class ORSError(Exception):
     def __init__(self, message: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.url = url
         self.session_id = session_id
-        where = [f"session {session_id}"] if session_id else []
-        where += [url] if url else []
-        super().__init__(f"{message} [{', '.join(where)}]" if where else message)
+        super().__init__(message + _place(url, session_id))
+
+    def at(self, *, url: str | None, session_id: str | None) -> Self:
+        """Return this error with the place where it happened, or itself if it has one."""
+        if self.url is not None or self.session_id is not None:
+            return self
+        message = f"{self.args[0]}{_place(url, session_id)}"
+        return cast("Self", _rebuild(type(self), (message,), self.__dict__ | {"url": url, "session_id": session_id}))
 
     def __reduce__(self) -> tuple[object, ...]:
         # An exception's own pickle calls the class with `args`, which keyword-only facts do not survive.

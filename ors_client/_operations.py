@@ -2,8 +2,8 @@
 
 An `Operation` is built from plain arguments, holds its body as bytes and its parser as a function, and does no I/O. It
 does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown
-fields and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and the errors of a tool
-for what a tool answers; whoever sends the operation adds the address.
+fields and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and a tool's errors for
+what a tool answers; whoever sends the operation adds the address.
 
 Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 """

@@ -1,0 +1,145 @@
+"""The connections of one event loop, and what their libraries' exceptions say about delivery.
+
+The only module that names HTTP libraries beneath httpx. On asyncio the default is aiohttp's pool through httpx-aiohttp,
+as httpcore walks all of its connections for each request (ten times the CPU at 256 sessions); on trio it is httpcore's.
+Neither has a limit on connections: httpcore 1.0.9 loses slots for good when requests are cancelled under one, and
+a hidden limit turns a busy rollout into a time-out. It knows nothing of ORS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+import urllib.request
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+import httpx
+
+from ._errors import ClientStateError
+
+MakeTransport = Callable[[], httpx.AsyncBaseTransport]
+
+# Uvicorn closes idle connections after 5 seconds by default. A request sent on one that is just being closed may have
+# been read or not, and for a call that is not good enough.
+IDLE_SECONDS = 4.0
+
+
+class Pool:
+    """Connections, made on first use and bound to the event loop and process of that use.
+
+    Args:
+        make: Makes the httpx transport for all requests; `None` chooses by event loop.
+    """
+
+    def __init__(self, make: MakeTransport | None = None) -> None:
+        self._make = make
+        self._transports: dict[tuple[str, str, int | None], httpx.AsyncBaseTransport] = {}
+        self._loop: object = None
+        self._process = 0
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return the head of its answer.
+
+        Raises:
+            ClientStateError: The connections belong to another event loop or process.
+        """
+        loop = anyio.lowlevel.current_token().native_token
+        if self._loop is None:
+            self._loop, self._process = loop, os.getpid()
+        elif self._process != os.getpid():
+            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+        elif self._loop is not loop:
+            raise ClientStateError("This client belongs to another event loop; open one for each loop.")
+        url = request.url
+        place = (url.scheme, url.host, url.port) if self._make is None else ("", "", None)
+        transport = self._transports.get(place)
+        if transport is None:
+            transport = self._transports[place] = _default(url) if self._make is None else self._make()
+        return await transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close every connection; the pool may then be used again, by any event loop."""
+        transports, self._transports = self._transports, {}
+        owned = self._process == os.getpid()  # the parent's sockets are not the child's to close
+        self._loop = None
+        for transport in transports.values():
+            if owned:
+                await transport.aclose()
+
+
+def _default(url: httpx.URL) -> httpx.AsyncBaseTransport:
+    secure = url.scheme == "https"
+    proxy = _proxy(url)
+    # Reading the certificates of a whole web for a plain connection would cost 20 ms.
+    tls: ssl.SSLContext | Literal[False] = httpx.create_ssl_context() if secure else False
+    if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+        return _aiohttp(tls, proxy)
+    return httpx.AsyncHTTPTransport(
+        verify=tls,
+        proxy=proxy,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_SECONDS),
+    )
+
+
+def _aiohttp(tls: ssl.SSLContext | Literal[False], proxy: httpx.Proxy | None) -> httpx.AsyncBaseTransport:
+    import aiohttp  # noqa: PLC0415 - importing the package must not import aiohttp, which trio users never need
+    import httpx_aiohttp  # noqa: PLC0415
+
+    def session() -> aiohttp.ClientSession:
+        # httpx-aiohttp 0.2.0 leaves aiohttp's own limit of 100 connections when it is told to have none.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls)
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    return httpx_aiohttp.AiohttpTransport(verify=tls, proxy=proxy, client=session)
+
+
+def _proxy(url: httpx.URL) -> httpx.Proxy | None:
+    """Return the proxy that the environment names for `url`.
+
+    Asked once per origin: aiohttp's `trust_env` asks for each request, on another thread.
+    """
+    place = url.host if url.port is None else f"{url.host}:{url.port}"
+    if urllib.request.proxy_bypass(place):
+        return None
+    proxies = urllib.request.getproxies()
+    found = proxies.get(url.scheme) or proxies.get("all")
+    return httpx.Proxy(found) if found else None
+
+
+def foreign_errors() -> tuple[type[Exception], ...]:
+    """Return what HTTP libraries raise when the network or the peer fails.
+
+    httpx-aiohttp lets some of aiohttp's own through. Evaluated in an `except` clause, so only after a failure.
+    """
+    aiohttp = sys.modules.get("aiohttp")
+    theirs = (httpx.RequestError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+    return theirs if aiohttp is None else (*theirs, aiohttp.ClientError)
+
+
+def was_never_sent(error: Exception) -> bool:
+    """Tell whether a failure proves that the server saw nothing of the request.
+
+    httpx-aiohttp 0.2.0 calls a refused connection and a dropped keep-alive connection alike `ConnectTimeout`, so its
+    cause decides.
+    """
+    aiohttp = sys.modules.get("aiohttp")
+    cause = error.__cause__ or error
+    if aiohttp is not None and isinstance(cause, aiohttp.ClientError):
+        return isinstance(
+            cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
+        )
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+
+
+def describe(error: Exception) -> str:
+    """Say what failed, in the words of the library that met it first."""
+    first = error
+    while first.__cause__ is not None and isinstance(first.__cause__, Exception):
+        first = first.__cause__
+    return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__

@@ -1,0 +1,381 @@
+"""The one module that sends requests, reads streams and sleeps between attempts.
+
+It carries out what the modules above it judge: an `Operation` says what to send, `_stream` what the events mean,
+`_retry` what to do after a failure. Requests go straight to an httpx transport, as a client around it would parse URLs,
+merge headers and build models again for each (it costs two fifths of the CPU). It knows connections and keys, and
+nothing of episodes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+import httpx
+from httpx_sse import EventSource
+
+from ._credentials import redact
+from ._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
+from ._json import decode, detail, refuses_body_secrets
+from ._layout import Destination, follow
+from ._operations import Operation
+from ._pool import MakeTransport, Pool, describe, foreign_errors, was_never_sent
+from ._retry import Attempts, Fault, judge_status
+from ._settings import Limits, RetryPolicy, Timeouts
+from ._stream import End, Forgotten, Raised, Stream, StreamState
+
+T = TypeVar("T")
+
+_ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
+# After the result, a stream is read to its end, since only then can its connection be used again.
+_DRAIN_SECONDS = 1.0
+_DRAIN_BYTES = 64 * 2**10
+
+
+_USER_AGENT = f"ors-client/{version('ors-client')}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The text of an answer that is not a fault."""
+
+    text: str
+
+
+class BodySecretsRefused(StatusError):
+    """Raised when a server takes secrets in the header only; the request left nothing behind."""
+
+
+class Transport:
+    """Sends operations to one destination.
+
+    Args:
+        destination: Where to.
+        api_key: Sent to the destination's own hosts, and to no other.
+        timeouts: How long each wait may be.
+        retry: How often what is safe to repeat is repeated.
+        limits: How much a server can make us hold.
+        headers: Sent with every request.
+        make: Makes the httpx transport; the default is aiohttp's on asyncio, httpcore's on trio.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        api_key: str | None,
+        timeouts: Timeouts,
+        retry: RetryPolicy,
+        limits: Limits,
+        headers: Mapping[str, str] | None = None,
+        make: MakeTransport | None = None,
+    ) -> None:
+        self.destination = destination
+        self.timeouts = timeouts
+        self.limits = limits
+        self._retry = retry
+        self._hidden: set[str] = set() if api_key is None else {api_key}
+        self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
+        self._pool = Pool(make)
+        self._answered = False
+        self._urls: dict[tuple[str, str], httpx.URL] = {}
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        base = {"user-agent": _USER_AGENT, "accept": "*/*", "accept-encoding": "identity"} | given
+        self._anonymous = [(name.encode("ascii"), value.encode("latin-1")) for name, value in base.items()]
+        self._signed = list(self._anonymous)
+        if api_key is not None:
+            self._signed.append((b"x-api-key", api_key.encode("latin-1")))
+        # One dict for all requests: httpx transports only read it. The limits on silence are kept here.
+        self._extensions = {"timeout": {"connect": timeouts.connect, "read": None, "write": None, "pool": None}}
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Keep `values` out of every error that is raised from now on."""
+        self._hidden.update(values)
+
+    def show(self, text: str) -> str:
+        """Return a server's text without the keys and secrets that it may echo."""
+        return redact(text, self._hidden) if self._hidden else text
+
+    async def send(self, operation: Operation[T]) -> T:
+        """Send an operation, repeat or resume it where that is safe, and read its answer.
+
+        Raises:
+            ORSError: See `_errors`.
+        """
+        stream = Stream(limits=self.limits) if operation.streamed else None
+        attempts = Attempts(
+            operation,
+            policy=self._retry,
+            timeouts=self.timeouts,
+            url=self._address(operation),
+            answered_before=self._answered,
+        )
+        with self._placing(operation):
+            while True:
+                result = await self._attempt(operation, stream)
+                if isinstance(result, _Answer):
+                    return self._parse(operation, result.text)
+                started = stream is not None and stream.state is StreamState.STARTED
+                await anyio.sleep(attempts.after(result, now=anyio.current_time(), started=started))
+
+    async def send_once(self, operation: Operation[T]) -> T:
+        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
+        with self._placing(operation):
+            result = await self._attempt(operation, None)
+            if isinstance(result, Fault):
+                raise TransportError(operation.name, reason=result.reason)
+            return self._parse(operation, result.text)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+    # --- One attempt -------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> _Answer | Fault:
+        if stream is not None:
+            stream.connect()
+        wait = _Wait(self.timeouts, operation)
+        fault: Fault | None = None
+        with wait.scope:
+            try:
+                response = await self._exchange(operation, stream)
+                wait.heard()
+                try:
+                    return await self._read(operation, response, stream, wait)
+                finally:
+                    await _close(response)
+            except foreign_errors() as error:
+                if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
+                    raise
+                fault = Fault(self.show(describe(error)), delivered=not was_never_sent(error))
+        if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
+            return self._conclude(operation, stream)
+        if fault is None:
+            seconds = getattr(self.timeouts, wait.limit)
+            fault = Fault(f"nothing came for {seconds:g} seconds", delivered=True, silent=wait.limit)
+        return replace(
+            fault,
+            waited=anyio.current_time() - wait.began,
+            alive=wait.last_heard - wait.began,
+            advanced=stream is not None and stream.advanced,
+        )
+
+    async def _exchange(self, operation: Operation[Any], stream: Stream | None) -> httpx.Response:
+        """Send the request and return the answer's head, following redirects within the origin by hand."""
+        url = self._url(operation.host, operation.path)
+        if not operation.idempotent:
+            # After a blocked event loop, a connection whose closing has arrived still looks usable until the loop has
+            # taken notice of it, which takes two turns.
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+        for _ in range(self.limits.redirects + 1):
+            response = await self._pool.handle(self._request(operation, url, stream))
+            self._answered = True
+            if response.status_code not in {307, 308}:
+                return response
+            location = response.headers.get("location", "")
+            await _close(response)
+            # Both mean that nothing was run: the same request belongs to another path.
+            url = httpx.URL(follow(str(url), location, layout=self.destination.layout))
+        raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
+
+    def _request(self, operation: Operation[Any], url: httpx.URL, stream: Stream | None) -> httpx.Request:
+        headers = [*(self._signed if operation.authenticated else self._anonymous), *operation.headers]
+        body = operation.body
+        if stream is not None and stream.task_id is not None and body is not None:
+            body = _resuming(body, stream.task_id)
+        if body is not None:
+            headers.append((b"content-type", b"application/json"))
+        request = httpx.Request(operation.method, url, headers=headers, content=body, extensions=self._extensions)
+        request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
+        return request
+
+    def _url(self, host: str, path: str) -> httpx.URL:
+        url = self._urls.get((host, path))
+        if url is None:
+            if len(self._urls) >= 1024:  # paths are few; a program that lists thousands of environments starts over
+                self._urls.clear()
+            url = self._urls[host, path] = httpx.URL(self._hosts[host] + path)
+        return url
+
+    async def _read(
+        self, operation: Operation[Any], response: httpx.Response, stream: Stream | None, wait: _Wait
+    ) -> _Answer | Fault:
+        if not 200 <= response.status_code < 300:
+            return self._judge(operation, response, await self._body(response, wait, maximum=_ERROR_BODY))
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if stream is None or (operation.json_answer and kind == "application/json"):
+            return _Answer(await self._body(response, wait))
+        if kind != "text/event-stream":
+            text = await self._body(response, wait, maximum=_ERROR_BODY)
+            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
+        source = EventSource(cast("httpx.Response", _EventBody(response, wait, limits=self.limits)))
+        async with contextlib.aclosing(source.aiter_sse()) as events:
+            async for event in events:
+                stream.receive(event.event, event.data)
+                if stream.outcome is not None:
+                    wait.drain()
+        if stream.outcome is None:
+            return Fault("the stream ended before its result", delivered=True)
+        return self._conclude(operation, stream)
+
+    async def _body(self, response: httpx.Response, wait: _Wait, *, maximum: int | None = None) -> str:
+        """Read a whole body; with `maximum`, its beginning."""
+        limit = self.limits.result_bytes
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            wait.heard()
+            body += chunk
+            if maximum is not None and len(body) >= maximum:
+                return body[:maximum].decode("utf-8", "replace")
+            if len(body) > limit:
+                raise LimitExceeded("An answer is too long", limit="result_bytes", maximum=limit)
+        if maximum is not None:
+            return body.decode("utf-8", "replace")
+        try:
+            return body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(
+                "An answer is not UTF-8", excerpt=body[:_ERROR_BODY].decode("utf-8", "replace")
+            ) from error
+
+    def _judge(self, operation: Operation[Any], response: httpx.Response, text: str) -> Fault:
+        try:
+            body = decode(text, limits=self.limits)
+        except (ValueError, ORSError):
+            said = text
+        else:
+            said = detail(body)
+            if response.status_code == 422 and refuses_body_secrets(body):
+                raise BodySecretsRefused(operation.name, status=422)
+        url = self._hosts[operation.host] + operation.path
+        judgement = judge_status(
+            operation, response.status_code, response.headers, self.show(said), url=url, now=time.time()
+        )
+        if isinstance(judgement, ORSError):
+            raise judgement
+        return judgement
+
+    def _address(self, operation: Operation[Any]) -> str:
+        return self._hosts[operation.host] + operation.path.partition("?")[0]
+
+    @contextlib.contextmanager
+    def _placing(self, operation: Operation[Any]) -> Generator[None]:
+        """Add the place to errors that were raised by modules which do not know it."""
+        try:
+            yield
+        except ORSError as error:
+            placed = error.at(url=self._address(operation), session_id=operation.session_id)
+            if placed is error:
+                raise
+            raise placed from error.__cause__
+
+    # --- Outcomes ----------------------------------------------------------------------------------------------------
+
+    def _conclude(self, operation: Operation[Any], stream: Stream) -> _Answer:
+        outcome = stream.outcome
+        if isinstance(outcome, End):
+            if outcome.text or not operation.json_answer:
+                return _Answer(outcome.text)
+            return _Answer(f'{{"sid": "{stream.task_id}"}}')  # an empty end: the task id is the session's
+        if isinstance(outcome, Forgotten):
+            raise ResultLost(
+                operation.name, reason="the server no longer knows the call", session_id=operation.session_id
+            )
+        if isinstance(outcome, Raised) and operation.raised is not None:
+            raise operation.raised(self.show(outcome.text))
+        raise ProtocolError(f"{operation.name} ended without a result")
+
+    def _parse(self, operation: Operation[T], text: str) -> T:
+        try:
+            return operation.parse(decode(text, limits=self.limits))
+        except ValueError as error:
+            # A model's own message quotes its input, which may be anything; the first line says what is wrong.
+            problem = f"{operation.name} was answered with something else than the standard says"
+            raise ProtocolError(
+                f"{problem} ({self.show(str(error).splitlines()[0])})", excerpt=self.show(text[:_ERROR_BODY])
+            ) from None
+
+
+class _Wait:
+    """The limit on the present wait of one attempt, and when the server was last heard."""
+
+    __slots__ = ("_silence", "began", "draining", "last_heard", "limit", "scope")
+
+    def __init__(self, timeouts: Timeouts, operation: Operation[Any]) -> None:
+        # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
+        self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
+        self.began = self.last_heard = anyio.current_time()
+        self.scope = anyio.CancelScope(deadline=self.began + getattr(timeouts, self.limit))
+        self._silence = timeouts.silence
+        self.draining = False
+
+    def heard(self) -> None:
+        """Note a sign of life: from now on the limit is on silence."""
+        self.last_heard = anyio.current_time()
+        if not self.draining:
+            self.limit = "silence"
+            self.scope.deadline = self.last_heard + self._silence
+
+    def drain(self) -> None:
+        """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
+        if not self.draining:
+            self.draining = True
+            self.scope.deadline = anyio.current_time() + _DRAIN_SECONDS
+
+
+class _EventBody:
+    """A response as httpx-sse reads it, decoded strictly and within limits.
+
+    httpx obeys a wrong charset, turns invalid UTF-8 into replacement characters, and leaves a byte order mark in the
+    first field's name.
+    """
+
+    headers: Mapping[str, str] = {"content-type": "text/event-stream"}
+
+    def __init__(self, response: httpx.Response, wait: _Wait, *, limits: Limits) -> None:
+        self._response = response
+        self._wait = wait
+        self._limits = limits
+
+    async def aiter_text(self) -> AsyncIterator[str]:
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
+        size = drained = 0
+        try:
+            async for chunk in self._response.aiter_bytes():
+                self._wait.heard()
+                size += len(chunk)
+                drained += len(chunk) if self._wait.draining else 0
+                if drained > _DRAIN_BYTES:
+                    return
+                if size > self._limits.result_bytes:
+                    maximum = self._limits.result_bytes
+                    raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=maximum)
+                if text := decoder.decode(chunk):
+                    yield text
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise ProtocolError("A stream is not UTF-8", excerpt=repr(error.object[:80])) from error
+
+
+def _resuming(body: bytes, task_id: str) -> bytes:
+    # The body is ours, a JSON object; writing the id into its end spares parsing arguments that may be large.
+    return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
+
+
+async def _close(response: httpx.Response) -> None:
+    # Cancellation must not leave a connection behind that neither side uses.
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _DRAIN_SECONDS):
+        try:
+            await response.aclose()
+        except foreign_errors():  # it was broken, and is closed now
+            pass
