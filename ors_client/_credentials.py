@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import quote
 
-from ors_client._layout import Destination
+from ._layout import Destination
 
 _logger = logging.getLogger("ors_client")
 

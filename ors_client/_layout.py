@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from ors_client._errors import ProtocolError, one_line
+from ._errors import ProtocolError, one_line
 
 CATALOGUE = "https://openreward.ai"
 

@@ -37,8 +37,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ors_client._errors import LimitExceeded, ProtocolError
-from ors_client._settings import Limits
+from ._errors import LimitExceeded, ProtocolError
+from ._settings import Limits
 
 _LONGEST_TASK_ID = 256  # official servers send 32 to 36 characters; an id also becomes a header and part of log lines
 _FORGOTTEN = "unknown task_id"
