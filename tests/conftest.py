@@ -11,7 +11,7 @@ for folder in (ROOT, ROOT / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from servers import KINDS, Server, serve
+from servers import KINDS, Server, serve  # noqa: E402 - found through the path above
 
 
 @pytest.fixture(scope="session")
