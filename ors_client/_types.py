@@ -16,7 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from typing_extensions import TypeAliasType
 
 JSONValue = TypeAliasType("JSONValue", "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None")
@@ -35,7 +45,11 @@ def _object_or_none(value: object) -> object:
 
 def _finite_or_none(value: object) -> object:
     # The official servers write NaN and the infinities as null; a hand-written one that does not means the same.
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    try:
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value  # left to the field, which refuses it
+    return None if isinstance(number, float) and not math.isfinite(number) else number
 
 
 def _or(default: object) -> BeforeValidator:
@@ -94,29 +108,20 @@ class ToolCallBlock(_Model):
 
 
 class UnknownBlock(_Model):
-    """A block of a type that this version does not know, or one that lacks what its type requires; kept whole."""
+    """A block of a type that this version does not know, or one that breaks the rules of its type; kept whole."""
 
     type: str
     raw: JSONValue = None
 
 
 def _tag(value: object) -> str:
-    """Name the model that a block is read as; whatever lacks what its type needs is read as unknown."""
+    """Name the model that a block is read as."""
     if isinstance(value, BaseModel):
         return str(getattr(value, "type", "unknown")) if not isinstance(value, UnknownBlock) else "unknown"
     if not isinstance(value, Mapping):
         return "unknown"
-    block = cast("Mapping[str, object]", value)
-    required = {
-        "text": ("text",),
-        "image": ("data", "mimeType"),
-        "reasoning": ("text",),
-        "tool_call": ("id", "name"),
-        "tool_result": ("tool_call_id",),
-    }.get(str(block.get("type")))
-    if required is None or not all(isinstance(block.get(key), str) for key in required):
-        return "unknown"
-    return str(block["type"])
+    kind = str(cast("Mapping[str, object]", value).get("type"))
+    return kind if kind in {"text", "image", "reasoning", "tool_call", "tool_result"} else "unknown"
 
 
 def _keep_raw(value: object) -> object:
@@ -124,6 +129,14 @@ def _keep_raw(value: object) -> object:
         return value
     kind = cast("Mapping[str, object]", value).get("type") if isinstance(value, Mapping) else None
     return {"type": "unknown" if kind is None else str(kind), "raw": cast("object", value)}
+
+
+def _or_unknown(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    # One block that breaks its type's rules must not cost the whole result of a call that has run.
+    try:
+        return read(value)
+    except ValidationError:
+        return UnknownBlock.model_validate(_keep_raw(value))
 
 
 def _no_blocks() -> list[Block]:
@@ -148,6 +161,7 @@ Block = Annotated[
     | Annotated[ToolResultBlock, Tag("tool_result")]
     | Annotated[UnknownBlock, BeforeValidator(_keep_raw), Tag("unknown")],
     Discriminator(_tag),
+    WrapValidator(_or_unknown),
 ]
 Blocks = Annotated[list[Block], _or([])]
 
@@ -221,7 +235,7 @@ class Split(_Model):
     """A named set of tasks; `type` is `train`, `validation` or `test`, or whatever else a server says."""
 
     name: str
-    type: str = ""
+    type: Annotated[str, _or("")] = ""
 
 
 class Task(_Model):
