@@ -1,0 +1,201 @@
+"""Every error keeps its type, message and fields wherever it travels, and says what happened in one line."""
+
+import copy
+import multiprocessing
+import pickle
+
+import pytest
+
+from ors_client import _errors
+from ors_client._errors import (
+    AuthenticationError,
+    BillingError,
+    CapacityError,
+    ClientStateError,
+    DeadlineExceeded,
+    EnvironmentNotFound,
+    LimitExceeded,
+    ORSError,
+    OutcomeUnknown,
+    ProtocolError,
+    ResultLost,
+    SessionLost,
+    SetupFailed,
+    StatusError,
+    ToolError,
+    ToolFailed,
+    ToolRejected,
+    TransportError,
+    one_line,
+)
+
+WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
+
+# One way to build each class, with every field set. `test_table_of_errors_is_complete` catches a class without one.
+MAKERS = {
+    ORSError: lambda: ORSError("Something happened.", **WHERE),
+    TransportError: lambda: TransportError("POST /echo/call", reason="reset", attempts=3, **WHERE),
+    OutcomeUnknown: lambda: OutcomeUnknown("Tool 'echo'", reason="reset", attempts=1, **WHERE),
+    ResultLost: lambda: ResultLost("Tool 'echo'", reason="unknown task_id", attempts=2, **WHERE),
+    DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),
+    StatusError: lambda: StatusError("POST /echo/call", status=500, detail="ValueError: x\ny", **WHERE),
+    AuthenticationError: lambda: AuthenticationError("GET /tools", status=401, detail="no key", **WHERE),
+    BillingError: lambda: BillingError("GET /tools", status=402, detail="no credit", **WHERE),
+    CapacityError: lambda: CapacityError("POST /create", status=429, detail="full", retry_after=2.5, **WHERE),
+    ProtocolError: lambda: ProtocolError("A page came instead of a stream", excerpt="<html>\n", **WHERE),
+    LimitExceeded: lambda: LimitExceeded("A result is too long", limit="result_bytes", maximum=10, **WHERE),
+    EnvironmentNotFound: lambda: EnvironmentNotFound("seta", available=["echo", "math"], url="http://h:1"),
+    ClientStateError: lambda: ClientStateError("The client is closed.", **WHERE),
+    SetupFailed: lambda: SetupFailed("ValueError: no\ndisk", **WHERE),
+    SessionLost: lambda: SessionLost("s-1", reason="ping answered 404", url="http://h:1"),
+    ToolError: lambda: ToolError("echo", detail="x\ny", **WHERE),
+    ToolRejected: lambda: ToolRejected("echo", detail="bad\narguments", reason="input_validation", **WHERE),
+    ToolFailed: lambda: ToolFailed("echo", detail="ValueError: x\n  y", **WHERE),
+}
+
+
+def classes(kind=ORSError):
+    return {kind}.union(*map(classes, kind.__subclasses__()))
+
+
+def facts(error):
+    return type(error), str(error), error.args, vars(error)
+
+
+def raise_one(name):
+    error = MAKERS[getattr(_errors, name)]()
+    raise error
+
+
+def test_table_of_errors_is_complete():
+    assert {kind for kind in classes() if kind.__module__.startswith("ors_client")} == set(MAKERS)
+
+
+def test_tree_in_the_docstring_names_every_class():
+    tree = _errors.__doc__.split("\n\n")[1]
+    assert all(f" {kind.__name__} " in f" {tree} ".replace("\n", " ") for kind in MAKERS)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=lambda make: type(make()).__name__)
+def test_table_sets_every_field(make):
+    # A field left at None would round-trip whatever happens to it.
+    assert None not in [value for name, value in vars(make()).items() if name != "session_id"]
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{
+        f"pickle{protocol}": lambda error, protocol=protocol: pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - our own bytes
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    },
+}
+
+
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES.keys())
+@pytest.mark.parametrize("kind", MAKERS)
+def test_error_keeps_type_message_and_fields(kind, duplicate):
+    error = MAKERS[kind]()
+    twin = duplicate(error)
+    assert twin is not error
+    assert facts(twin) == facts(error)
+
+
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES.keys())
+def test_error_keeps_its_notes(duplicate):
+    error = MAKERS[ToolFailed]()
+    error.add_note("while scoring")
+    assert duplicate(error).__notes__ == ["while scoring"]
+
+
+def test_error_of_a_caller_s_subclass_survives_pickling():
+    error = Derived("echo", "extra")
+    assert facts(pickle.loads(pickle.dumps(error))) == facts(error)  # noqa: S301 - our own bytes
+
+
+class Derived(ToolFailed):
+    """With a signature of its own, as a caller may write one."""
+
+    def __init__(self, tool, extra):
+        super().__init__(tool, detail="x")
+        self.extra = extra
+
+
+def test_every_error_crosses_a_spawned_pool():
+    # An exception that does not unpickle kills the pool's result thread, and `get` waits for ever.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        results = {kind: pool.apply_async(raise_one, (kind.__name__,)) for kind in MAKERS}
+        for kind, result in results.items():
+            with pytest.raises(kind) as caught:
+                result.get(timeout=60)
+            assert type(caught.value) is kind
+            expected = MAKERS[kind]()
+            assert (str(caught.value), vars(caught.value)) == (str(expected), vars(expected))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_message_is_one_line_that_says_where(kind):
+    message = str(MAKERS[kind]())
+    assert "\n" not in message
+    assert "http://h:1" in message
+    assert kind is EnvironmentNotFound or "s-1" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "expected"),
+    [
+        (StatusError, "detail", "ValueError: x\ny"),
+        (SetupFailed, "detail", "ValueError: no\ndisk"),
+        (ToolFailed, "detail", "ValueError: x\n  y"),
+        (ToolRejected, "reason", "input_validation"),
+        (CapacityError, "retry_after", 2.5),
+        (SessionLost, "session_id", "s-1"),
+        (DeadlineExceeded, "limit", "call"),
+        (DeadlineExceeded, "seconds", 1.5),
+        (LimitExceeded, "limit", "result_bytes"),
+        (EnvironmentNotFound, "available", ["echo", "math"]),
+    ],
+)
+def test_field_holds_the_fact_word_for_word(kind, field, expected):
+    assert getattr(MAKERS[kind](), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (OutcomeUnknown, "not repeated"),
+        (ResultLost, "result is gone"),
+        (TransportError, "3 attempts"),
+        (DeadlineExceeded, "call=1.5 seconds"),
+        (AuthenticationError, "api_key"),
+        (LimitExceeded, "Limits.result_bytes"),
+        (EnvironmentNotFound, "'seta'; this server has: 'echo', 'math'"),
+        (SessionLost, "open a new one"),
+        (ToolRejected, "'echo' was rejected: bad arguments"),
+    ],
+)
+def test_message_says_what_happened_or_what_to_do(kind, said):
+    assert said in str(MAKERS[kind]())
+
+
+def test_missing_name_on_a_server_with_several_environments_lists_them():
+    assert "name one of: 'echo', 'math'" in str(EnvironmentNotFound(None, available=["echo", "math"]))
+
+
+def test_long_text_of_a_server_is_shortened_in_the_message_only():
+    error = ToolFailed("echo", detail="x" * 10_000)
+    assert len(str(error)) < 400
+    assert error.detail == "x" * 10_000
+
+
+def test_deadline_is_a_timeout_and_misuse_a_runtime_error():
+    assert issubclass(DeadlineExceeded, TimeoutError)
+    assert issubclass(ClientStateError, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a\r\n  b\tc ", "a b c"), ("", ""), ("x" * 200, "x" * 200), ("x" * 201, "x" * 200 + "... (201 characters)")],
+)
+def test_one_line_folds_and_shortens(text, line):
+    assert one_line(text) == line
