@@ -1,0 +1,167 @@
+"""Episodes as JSON lines: one object per finished episode, appended to a file that many may write at once.
+
+Knows the format and how to keep it whole; knows nothing of servers, sessions or trainers. A line is written in one
+piece under a lock on the file, so threads and processes do not cut into each other, and a crash loses no episode that
+had ended. Readers ignore fields that they do not know and pass over a line that a crash left unfinished.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+try:
+    import fcntl
+except ImportError:  # Windows: threads are kept apart there, processes are not
+    fcntl = None
+
+logger = logging.getLogger(__name__)
+
+_HIDDEN = "***"
+_SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class CallRecord(_Model):
+    """One call of an episode.
+
+    Args:
+        output: All of the text that came back, or `None` where there was no result.
+        error: What was said instead of a result.
+        seconds: From sending to the answer.
+    """
+
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    output: str | None = None
+    reward: float | None = None
+    finished: bool = False
+    error: str | None = None
+    seconds: float = 0.0
+
+
+class EpisodeRecord(_Model):
+    """One episode, from its prompt to its end.
+
+    Args:
+        v: The format's version; readers of 1 can read whatever only adds fields.
+        environment: Its name on the server, where one was given.
+        target: Where the server is, without credentials.
+        session_id: `None` where no session could be opened.
+        rewards: One entry per call, `None` where the step was not scored.
+        reward: What the episode counts for; `None` where nothing was scored, or the infrastructure broke it.
+        status: `scored`, `unscored`, `failed: kind` or `cut: kind`.
+        failure: What broke it, in words.
+        started: When its session was asked for.
+        seconds: From then to its end.
+    """
+
+    v: int = 1
+    environment: str | None = None
+    target: str = ""
+    split: str | None = None
+    index: int | None = None
+    session_id: str | None = None
+    prompt: str = ""
+    calls: list[CallRecord] = Field(default_factory=list[CallRecord])
+    rewards: list[float | None] = Field(default_factory=list[float | None])
+    reward: float | None = None
+    status: str = "unscored"
+    failure: str | None = None
+    started: datetime | None = None
+    seconds: float | None = None
+
+
+class RecordWriter:
+    """Appends episodes to a file; safe from threads and, on POSIX, from processes.
+
+    Args:
+        path: The file; it and its folder are made when the first episode ends.
+        hide: Keys and secrets, which are blanked wherever they turn up.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, hide: Collection[str] = ()) -> None:
+        self._path = Path(path)
+        self._hide = sorted((secret for secret in hide if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+        # One write at a time within the process: a lock on a file is one per process, not one per thread.
+        self._lock = threading.Lock()
+
+    def append(self, episode: EpisodeRecord) -> None:
+        """Write one episode as one line.
+
+        Raises:
+            OSError: The file can't be written.
+        """
+        line = _writable(episode, self._hide).model_dump_json().encode() + b"\n"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            # Opened anew for each episode, so that a file that was moved away or a fork needs no care.
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                size = os.fstat(file).st_size
+                if size and not _ends_with_newline(file, size):
+                    line = b"\n" + line  # a crash left half a line, which would swallow this one
+                _write_all(file, line)
+            finally:
+                os.close(file)  # which gives the lock back
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
+    """Yield the episodes of a file, in the order in which they ended.
+
+    Lines that are no episode, as a crash may leave one, are passed over with a warning.
+
+    Raises:
+        OSError: The file can't be read.
+    """
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield EpisodeRecord.model_validate_json(line)
+            except ValidationError as error:
+                problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+                logger.warning("Line %d of %s is no episode and is passed over: %s.", number, path, problem)
+
+
+def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
+    """Return `episode` without secrets, in keys and values alike, and without what UTF-8 can't carry."""
+
+    def clean(value: Any) -> Any:
+        match value:
+            case str():
+                for secret in secrets:
+                    value = value.replace(secret, _HIDDEN)
+                # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
+                return value.encode(errors="backslashreplace").decode()
+            case dict():
+                return {clean(key): clean(item) for key, item in cast("dict[Any, Any]", value).items()}
+            case list() | tuple():
+                return [clean(item) for item in cast("list[Any]", value)]
+            case _:
+                return value
+
+    return EpisodeRecord.model_validate(clean(episode.model_dump()))
+
+
+def _ends_with_newline(file: int, size: int) -> bool:
+    os.lseek(file, size - 1, os.SEEK_SET)
+    return os.read(file, 1) == b"\n"
+
+
+def _write_all(file: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(file, line) :]

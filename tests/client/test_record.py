@@ -1,0 +1,133 @@
+"""Records are whole whatever happens to their writers, and readable by whoever comes later."""
+
+import json
+import logging
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, read
+
+EPISODE = EpisodeRecord(
+    environment="echo",
+    target="http://localhost:8000",
+    split="train",
+    index=3,
+    session_id="s-1",
+    prompt="Say\u2028it.",
+    calls=[CallRecord(tool="echo", arguments={"text": "hé"}, output="match", reward=1.0, finished=True, seconds=0.25)],
+    rewards=[1.0],
+    reward=1.0,
+    status="scored",
+    started=datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC),
+    seconds=1.5,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs" / "episodes.jsonl"
+
+
+def test_record_reads_back_what_was_appended(path):
+    RecordWriter(path).append(EPISODE)
+    assert list(read(path)) == [EPISODE]
+
+
+def test_record_line_has_exactly_the_fields_of_the_format(path):
+    RecordWriter(path).append(EPISODE)
+    line = json.loads(path.read_text())
+    assert list(line) == [
+        *("v", "environment", "target", "split", "index", "session_id", "prompt", "calls", "rewards", "reward"),
+        *("status", "failure", "started", "seconds"),
+    ]
+    assert list(line["calls"][0]) == ["tool", "arguments", "output", "reward", "finished", "error", "seconds"]
+    assert line["v"] == 1
+    assert line["started"] == "2030-01-02T03:04:05Z"
+
+
+def test_record_appends_to_what_an_earlier_run_wrote(path):
+    for index in range(2):
+        RecordWriter(path).append(EPISODE.model_copy(update={"index": index}))
+    assert [episode.index for episode in read(path)] == [0, 1]
+
+
+def test_record_after_half_a_line_of_a_crashed_writer_is_whole(path, caplog):
+    writer = RecordWriter(path)
+    writer.append(EPISODE)
+    with path.open("ab") as file:
+        file.write(b'{"v":1,"prompt":"half')
+    writer.append(EPISODE)
+    with caplog.at_level(logging.WARNING, "ors_client.record"):
+        assert list(read(path)) == [EPISODE, EPISODE]
+    assert [record.getMessage().split(" of ")[0] for record in caplog.records] == ["Line 2"]
+
+
+def test_record_reader_ignores_fields_it_does_not_know(path):
+    RecordWriter(path).append(EPISODE)
+    line = json.loads(path.read_text())
+    line |= {"v": 2, "tokens": 12}
+    line["calls"][0]["queue_seconds"] = 0.1
+    path.write_text(json.dumps(line) + "\n")
+    assert list(read(path)) == [EPISODE.model_copy(update={"v": 2})]
+
+
+def test_record_reader_fills_in_fields_that_are_not_there(path):
+    path.parent.mkdir()
+    path.write_text('{"v":1,"calls":[{"tool":"echo"}]}\n\n')
+    (episode,) = read(path)
+    assert (episode.reward, episode.status, episode.calls[0].arguments) == (None, "unscored", {})
+
+
+def test_record_writer_hides_secrets_wherever_they_turn_up(path):
+    episode = EPISODE.model_copy(
+        update={
+            "prompt": "the key is sk-12345",
+            "failure": "sk-12345 was refused",
+            "calls": [CallRecord(tool="echo", arguments={"sk-12345": ["sk-12345"]}, output="sk-12345!")],
+        }
+    )
+    RecordWriter(path, hide=["sk-12345", "", "1"]).append(episode)
+    assert "sk-12345" not in path.read_text()
+    (written,) = read(path)
+    assert written.calls[0].output == "***!"
+    assert written.session_id == "s-1"
+
+
+def test_record_keeps_text_that_utf8_can_not_carry(path):
+    RecordWriter(path).append(EPISODE.model_copy(update={"prompt": "half \ud83d of a pair"}))
+    (episode,) = read(path)
+    assert "half" in episode.prompt
+
+
+def test_record_keeps_numbers_that_json_can_not_carry_readable(path):
+    call = CallRecord(tool="echo", arguments={"x": float("nan"), "y": 2**80})
+    RecordWriter(path).append(EPISODE.model_copy(update={"calls": [call]}))
+    (episode,) = read(path)
+    assert episode.calls[0].arguments == {"x": None, "y": 2**80}
+
+
+def test_record_lines_of_many_threads_do_not_mix(path):
+    writer = RecordWriter(path)
+    episodes = [EPISODE.model_copy(update={"index": index, "prompt": str(index) * 20_000}) for index in range(64)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(writer.append, episodes))
+    assert sorted(read(path), key=lambda episode: episode.index) == episodes
+
+
+def _append_many(path, first):
+    writer = RecordWriter(path)
+    for index in range(first, first + 20):
+        writer.append(EPISODE.model_copy(update={"index": index, "prompt": str(index) * 20_000}))
+
+
+def test_record_lines_of_several_processes_do_not_mix(path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_append_many, args=(path, first)) for first in (0, 20, 40)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert sorted(episode.index for episode in read(path)) == list(range(60))
