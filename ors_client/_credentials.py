@@ -147,11 +147,12 @@ def redact(text: str, hidden: Iterable[str]) -> str:
     """Return `text` with every value of `hidden` replaced by "***", however a server may have written it.
 
     A value is found as it is, escaped for JSON (also twice), for HTML, for a URL or for Python, line by line, in base64
-    at any offset, and within the value of an `X-Secrets` header, even one cut short. A value of less than four
-    characters is replaced only where it stands between quotes, as ordinary words would suffer otherwise.
+    at any offset, within the value of an `X-Secrets` header, and where the text was cut off in the midst of it. A value
+    of less than four characters is replaced only where it stands between quotes, as ordinary words would suffer
+    otherwise.
 
     Args:
-        text: What a server said. Redact before shortening: half a secret is not found.
+        text: What a server said.
         hidden: Keys, values of secrets, encoded headers.
     """
     values = {value for value in hidden if value.strip()}
@@ -200,29 +201,43 @@ def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:
         for form, mark in itertools.product(forms, _QUOTES):
             for start in _places(text, mark + form + mark):
                 yield start + len(mark), start + len(mark) + len(form)
-        cores = set[str]()
     else:
         for form in forms:
             for start in _places(text, form):
                 yield start, start + len(form)
-        cores = {core for form in forms for core in _base64_cores(form)}
+            if cut := _cut_off(text, form):
+                yield len(text) - cut, len(text)
+    cores = {core for form in forms if len(value) >= _SHORT for core in _base64_cores(form)}
     for run in _BASE64_RUN.finditer(text):
-        if any(core in run[0] for core in cores):
+        if _shows(run[0], forms, cores) or (run.end() == len(text) and any(_cut_off(text, core) for core in cores)):
             yield run.span()
-        elif _ENCODED_JSON in run[0]:
-            content = run[0][run[0].index(_ENCODED_JSON) :].translate(_STANDARD_ALPHABET).rstrip("=")
-            decoded = base64.b64decode(content[: len(content) // 4 * 4]).decode("latin-1")
-            # A header that was cut short may hold half a value, so its shape is enough.
-            if '": {"value": "' in decoded or any(f'"{form}' in decoded for form in forms):
-                yield run.span()
 
 
-def _places(text: str, form: str) -> Iterator[int]:
-    """Yield every place of `form`, overlapping ones too: two secrets may share a part."""
-    start = text.find(form)
+def _shows(run: str, forms: set[str], cores: set[str]) -> bool:
+    """Tell whether characters of base64 hold a value, given as its spellings and as their base64."""
+    if any(core in run for core in cores):
+        return True
+    start = run.find(_ENCODED_JSON)
+    if start < 0:
+        return False
+    content = run[start:].translate(_STANDARD_ALPHABET).rstrip("=")
+    decoded = base64.b64decode(content[: len(content) // 4 * 4]).decode("latin-1")
+    # A header that was cut short may hold half a value, so its shape is enough.
+    return '": {"value": "' in decoded or any(f'"{form}' in decoded for form in forms)
+
+
+def _places(text: str, form: str, start: int = 0) -> Iterator[int]:
+    """Yield every place of `form` from `start` on, overlapping ones too: two secrets may share a part."""
+    start = text.find(form, start)
     while start >= 0:
         yield start
         start = text.find(form, start + 1)
+
+
+def _cut_off(text: str, form: str) -> int:
+    """Return how many characters of `form` begin at the end of `text`, or 0 where too few do to be told from words."""
+    places = _places(text, form[:_SHORT], max(0, len(text) - len(form)))
+    return next((len(text) - start for start in places if form.startswith(text[start:])), 0)
 
 
 def _forms(value: str) -> set[str]:

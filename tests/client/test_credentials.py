@@ -210,6 +210,17 @@ def test_redact_hides_a_value_however_it_is_written(spelling, value):
     assert redact(f"said ({spelling(value)})", [value]) == "said (***)"
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_redact_hides_a_value_that_the_end_of_the_text_cuts_off(spelling):
+    value = "hunter2-hunter2"
+    written = spelling(value)
+    redacted = [redact(f"said {written[:size]}", [value]) for size in range(len(written))]
+    # Less than four characters of it can't be told from words; in base64 they may be five or six.
+    assert not any("hunt" in text for text in redacted)
+    assert not any(base64.b64encode(b"hunter").decode()[:7] in text for text in redacted)
+    assert redacted[-1] == "said ***"
+
+
 @pytest.mark.parametrize("value", ["ab", 'a"', "é"])
 def test_redact_hides_the_secrets_header_of_a_short_value(value):
     header = encode_header({"name": value}, catalogue=False)
