@@ -70,7 +70,8 @@ class ORSError(Exception):
         if self.url is not None or self.session_id is not None:
             return self
         message = f"{self.args[0]}{_place(url, session_id)}"
-        return cast("Self", _rebuild(type(self), (message,), self.__dict__ | {"url": url, "session_id": session_id}))
+        facts: dict[str, object] = {**self.__dict__, "url": url, "session_id": session_id}
+        return cast("Self", _rebuild(type(self), (message,), facts))
 
     def __reduce__(self) -> tuple[object, ...]:
         # An exception's own pickle calls the class with `args`, which keyword-only facts do not survive.

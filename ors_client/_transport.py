@@ -12,8 +12,9 @@ import codecs
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar, cast
 
@@ -30,6 +31,7 @@ from ._operations import Operation
 from ._pool import MakeTransport, Pool, describe, foreign_errors, was_never_sent
 from ._retry import Attempts, Fault, judge_status
 from ._settings import Limits, RetryPolicy, Timeouts
+from ._shield import see_out
 from ._stream import End, Forgotten, Raised, Stream, StreamState
 
 T = TypeVar("T")
@@ -81,7 +83,7 @@ class Transport:
         self.destination = destination
         self.timeouts = timeouts
         self.limits = limits
-        self._retry = retry
+        self.retry = retry
         self._hidden: set[str] = set() if api_key is None else {api_key}
         self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
         self._pool = Pool(make)
@@ -104,8 +106,13 @@ class Transport:
         """Return a server's text without the keys and secrets that it may echo."""
         return redact(text, self._hidden) if self._hidden else text
 
-    async def send(self, operation: Operation[T]) -> T:
+    async def send(self, operation: Operation[T], *, settled: Callable[[T], object] | None = None) -> T:
         """Send an operation, repeat or resume it where that is safe, and read its answer.
+
+        Args:
+            operation: What to send.
+            settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
+                the caller is cancelled is waited for, for `Timeouts.close` seconds.
 
         Raises:
             ORSError: See `_errors`.
@@ -113,14 +120,17 @@ class Transport:
         stream = Stream(limits=self.limits) if operation.streamed else None
         attempts = Attempts(
             operation,
-            policy=self._retry,
+            policy=self.retry,
             timeouts=self.timeouts,
             url=self._address(operation),
             answered_before=self._answered,
         )
         with self._placing(operation):
             while True:
-                result = await self._attempt(operation, stream)
+                if settled is None:
+                    result = await self._attempt(operation, stream)
+                else:
+                    result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
                 if isinstance(result, _Answer):
                     return self._parse(operation, result.text)
                 started = stream is not None and stream.state is StreamState.STARTED
@@ -169,6 +179,14 @@ class Transport:
             advanced=stream is not None and stream.advanced,
         )
 
+    async def _settle(
+        self, operation: Operation[T], stream: Stream | None, settled: Callable[[T], object]
+    ) -> _Answer | Fault:
+        result = await self._attempt(operation, stream)
+        if isinstance(result, _Answer):
+            settled(self._parse(operation, result.text))
+        return result
+
     async def _exchange(self, operation: Operation[Any], stream: Stream | None) -> httpx.Response:
         """Send the request and return the answer's head, following redirects within the origin by hand."""
         url = self._url(operation.host, operation.path)
@@ -180,12 +198,13 @@ class Transport:
         for _ in range(self.limits.redirects + 1):
             response = await self._pool.handle(self._request(operation, url, stream))
             self._answered = True
-            if response.status_code not in {307, 308}:
+            if response.status_code not in {301, 302, 303, 307, 308}:
                 return response
-            location = response.headers.get("location", "")
+            target = follow(str(url), response.headers.get("location", ""), layout=self.destination.layout)
+            if response.status_code in {301, 302, 303}:  # they may turn the request into another one
+                return response
             await _close(response)
-            # Both mean that nothing was run: the same request belongs to another path.
-            url = httpx.URL(follow(str(url), location, layout=self.destination.layout))
+            url = httpx.URL(target)
         raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
 
     def _request(self, operation: Operation[Any], url: httpx.URL, stream: Stream | None) -> httpx.Request:
@@ -284,9 +303,9 @@ class Transport:
     def _conclude(self, operation: Operation[Any], stream: Stream) -> _Answer:
         outcome = stream.outcome
         if isinstance(outcome, End):
-            if outcome.text or not operation.json_answer:
-                return _Answer(outcome.text)
-            return _Answer(f'{{"sid": "{stream.task_id}"}}')  # an empty end: the task id is the session's
+            if operation.json_answer and stream.task_id is not None and '"sid"' not in outcome.text:
+                return _Answer(json.dumps({"sid": stream.task_id}))  # the stream's id is the session's
+            return _Answer(outcome.text)
         if isinstance(outcome, Forgotten):
             raise ResultLost(
                 operation.name, reason="the server no longer knows the call", session_id=operation.session_id

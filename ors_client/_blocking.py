@@ -1,0 +1,303 @@
+"""The blocking face: the same names and signatures without `await`.
+
+Each method is one line over the async one, run on an event loop in a thread of the client's own, so pings and streams
+go on while the caller thinks. Safe from many threads. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from ._client import AsyncClient
+from ._credentials import Secrets
+from ._environment import AsyncEnvironment
+from ._errors import ClientStateError
+from ._layout import Layout
+from ._pool import MakeTransport
+from ._session import AsyncSession
+from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ._types import (
+    Block,
+    GroupCandidate,
+    GroupScore,
+    JSONValue,
+    Message,
+    Split,
+    Task,
+    TaskDifficulty,
+    TaskRef,
+    TerminalToolSpec,
+    ToolList,
+    ToolOutput,
+    ToolSpec,
+)
+
+T = TypeVar("T")
+
+
+class _Runner:
+    """Runs coroutines on the client's thread, and cancels them when the caller is interrupted."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._portal: BlockingPortal | None = None
+        self._context: AbstractContextManager[BlockingPortal] | None = None
+
+    def start(self) -> None:
+        if self._portal is not None:
+            raise ClientStateError("This client is open already; open another one beside it.")
+        self._process = os.getpid()
+        self._context = start_blocking_portal("asyncio", name="ors-client")
+        self._portal = self._context.__enter__()
+
+    def stop(self) -> None:
+        context, self._context, self._portal = self._context, None, None
+        if context is not None and self._process == os.getpid():
+            context.__exit__(None, None, None)
+
+    def __call__(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        if self._process != os.getpid():
+            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+        if self._portal is None:
+            raise ClientStateError("The client is not open; use it inside `with Client(...) as client:`.")
+        future = self._portal.start_task_soon(partial(function, *args, **kwargs))
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # for Ctrl-C; without effect on what has raised by itself
+            raise
+
+
+class Client:
+    """A blocking client of one ORS server, as a context manager; see `AsyncClient` for everything it takes.
+
+    Raises:
+        ValueError: The URL or the key can't be used.
+    """
+
+    def __init__(
+        self,
+        url: str | Layout | None = None,
+        *,
+        api_key: str | None = None,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
+        keepalive: KeepalivePolicy = KeepalivePolicy(),  # noqa: B008
+        timeout: Timeouts = Timeouts(),  # noqa: B008
+        limits: Limits = Limits(),  # noqa: B008
+        transport: MakeTransport | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._client = AsyncClient(
+            url,
+            api_key=api_key,
+            retry=retry,
+            keepalive=keepalive,
+            timeout=timeout,
+            limits=limits,
+            transport=transport,
+            headers=headers,
+        )
+        self._run = _Runner()
+
+    def __repr__(self) -> str:
+        return repr(self._client).removeprefix("Async")
+
+    def __enter__(self) -> Self:
+        self._run.start()
+        self._run(self._client.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the sessions that are still open, within `Timeouts.close` seconds, and close the connections."""
+        try:
+            self._run(self._client.aclose)
+        except ClientStateError:  # not open, or another process's
+            return
+        finally:
+            self._run.stop()
+
+    @property
+    def layout(self) -> Layout:
+        """Where requests go."""
+        return self._client.layout
+
+    @property
+    def open_sessions(self) -> int:
+        """How many sessions are open on the server, as far as this client knows."""
+        return self._client.open_sessions
+
+    @property
+    def leaked_sessions(self) -> int:
+        """How many sessions could not be confirmed deleted since the client was entered."""
+        return self._client.leaked_sessions
+
+    def list_environments(self) -> list[str]:
+        """Return the names of the server's environments; the first is its default."""
+        return self._run(self._client.list_environments)
+
+    def server_version(self) -> str | None:
+        """Return the version that the server tells, or `None` where it tells none."""
+        return self._run(self._client.server_version)
+
+    def environment(self, name: str | None = None, *, variant: str | None = None) -> Environment:
+        """Return an environment; see `AsyncClient.environment`."""
+        return Environment(self._client.environment(name, variant=variant), self._run)
+
+
+class Environment:
+    """An environment of a server; see `AsyncEnvironment`. Made by `Client.environment`."""
+
+    def __init__(self, environment: AsyncEnvironment, run: _Runner) -> None:
+        self._environment = environment
+        self._run = run
+
+    def __repr__(self) -> str:
+        return repr(self._environment).removeprefix("Async")
+
+    def name(self) -> str:
+        """Return the name that the server lists the environment by."""
+        return self._run(self._environment.name)
+
+    def list_splits(self) -> list[Split]:
+        """Return the splits, in the server's order."""
+        return self._run(self._environment.list_splits)
+
+    def num_tasks(self, split: str) -> int:
+        """Return the number of tasks in a split."""
+        return self._run(self._environment.num_tasks, split)
+
+    def get_task(self, split: str, index: int) -> Task:
+        """Return one task; a negative index counts from the end."""
+        return self._run(self._environment.get_task, split, index)
+
+    def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
+        """Return the tasks of a split or of a range of it; see `AsyncEnvironment.list_tasks`."""
+        return self._run(self._environment.list_tasks, split, start, stop)
+
+    def list_tools(self) -> list[ToolSpec]:
+        """Return the tools that every task has."""
+        return self._run(self._environment.list_tools)
+
+    def describe_tools(self) -> ToolList:
+        """Return the tools, the terminal tool, and whether groups are scored."""
+        return self._run(self._environment.describe_tools)
+
+    def session(
+        self,
+        task: Task | TaskRef,
+        *,
+        secrets: Secrets | None = None,
+        toolset: str | None = None,
+        env_overrides: Mapping[str, JSONValue] | None = None,
+    ) -> Session:
+        """Return a session of a task, to be entered with `with`; see `AsyncEnvironment.session`."""
+        session = self._environment.session(task, secrets=secrets, toolset=toolset, env_overrides=env_overrides)
+        return Session(session, self._run)
+
+    def required_secrets(self) -> list[str]:
+        """Return the names of the secrets that a catalogue environment needs."""
+        return self._run(self._environment.required_secrets)
+
+    def task_difficulty(
+        self,
+        *,
+        split: str | None = None,
+        model_name: str | None = None,
+        min_model_params: float | None = None,
+        max_model_params: float | None = None,
+        training_stage: str | None = None,
+    ) -> list[TaskDifficulty]:
+        """Return what past rollouts of a catalogue environment's tasks scored; see `AsyncEnvironment`."""
+        return self._run(
+            self._environment.task_difficulty,
+            split=split,
+            model_name=model_name,
+            min_model_params=min_model_params,
+            max_model_params=max_model_params,
+            training_stage=training_stage,
+        )
+
+
+class Session:
+    """One episode, as a context manager; see `AsyncSession`. Made by `Environment.session`."""
+
+    def __init__(self, session: AsyncSession, run: _Runner) -> None:
+        self._session = session
+        self._run = run
+
+    def __repr__(self) -> str:
+        return repr(self._session).replace("<Async", "<", 1)
+
+    def __enter__(self) -> Self:
+        self._run(self._session.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the session on the server, within `Timeouts.close` seconds."""
+        self._run(self._session.aclose)
+
+    @property
+    def session_id(self) -> str:
+        """The id that the server knows the session by."""
+        return self._session.session_id
+
+    @property
+    def lost(self) -> str | None:
+        """Why the session is gone from the server, or `None`."""
+        return self._session.lost
+
+    @property
+    def finished(self) -> bool:
+        """Whether the episode is over."""
+        return self._session.finished
+
+    def get_prompt(self) -> list[Block]:
+        """Return the task's prompt, once the environment is set up."""
+        return self._run(self._session.get_prompt)
+
+    def get_messages(self) -> list[Message]:
+        """Return the conversation that the task begins with."""
+        return self._run(self._session.get_messages)
+
+    def list_tools(self) -> list[ToolSpec]:
+        """Return the tools of this task."""
+        return self._run(self._session.list_tools)
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> ToolOutput:
+        """Call a tool, which steps the episode; never sent twice. See `AsyncSession.call_tool`."""
+        return self._run(self._session.call_tool, name, arguments, timeout=timeout)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """Return the tool that takes the assistant's final message, or `None`."""
+        return self._run(self._session.terminal_tool)
+
+    def call_terminal_tool(self, message: str, *, timeout: float | None = None) -> ToolOutput:
+        """Hand the assistant's final message to the terminal tool."""
+        return self._run(self._session.call_terminal_tool, message, timeout=timeout)
+
+    def supports_score_group(self) -> bool:
+        """Tell whether rollouts of this task can be scored beside each other."""
+        return self._run(self._session.supports_score_group)
+
+    def score_group(self, candidates: Sequence[GroupCandidate]) -> list[GroupScore]:
+        """Score rollouts of this task beside each other, in their order."""
+        return self._run(self._session.score_group, candidates)

@@ -1,0 +1,156 @@
+"""The client: it owns the connections and the keepalive of one server, and hands out environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.to_thread
+
+from ._credentials import api_key as choose_key
+from ._credentials import environment as variables
+from ._environment import AsyncEnvironment
+from ._errors import ClientStateError
+from ._keepalive import Keepalive
+from ._layout import Layout, resolve
+from ._pool import MakeTransport
+from ._server import Server
+from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ._transport import Transport
+
+
+class AsyncClient:
+    """A client of one ORS server, for asyncio and trio, as an async context manager.
+
+    Nothing is contacted and no thread is started until it is used. It belongs to the event loop that entered it, and
+    may be entered again after it was left.
+
+    Args:
+        url: The server's address, a `Layout`, or `None` for the catalogue. A path prefix is kept.
+        api_key: Sent to this server only. `None` takes `OPENREWARD_API_KEY` for the catalogue's own hosts, and no key
+            for any other.
+        retry: How often what is safe to repeat is repeated.
+        keepalive: How open sessions are kept alive.
+        timeout: The limits on every wait.
+        limits: How much the server can make this process hold.
+        transport: Makes an `httpx.AsyncBaseTransport`. It is called more than once: calls and pings run on two event
+            loops, and connections belong to one. The default is aiohttp's on asyncio and httpcore's on trio; it honours
+            the proxies and certificates that the environment's variables name.
+        headers: Sent with every request, as some proxies want.
+
+    Raises:
+        ValueError: The URL or the key can't be used.
+    """
+
+    def __init__(
+        self,
+        url: str | Layout | None = None,
+        *,
+        api_key: str | None = None,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
+        keepalive: KeepalivePolicy = KeepalivePolicy(),  # noqa: B008
+        timeout: Timeouts = Timeouts(),  # noqa: B008
+        limits: Limits = Limits(),  # noqa: B008
+        transport: MakeTransport | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        environ = variables()
+        self._destination = resolve(url, environ)
+        self._api_key = choose_key(api_key, self._destination, environ)
+        self._retry = retry
+        self._keepalive_policy = keepalive
+        self._timeouts = timeout
+        self._limits = limits
+        self._make = transport
+        self._headers = dict(headers or {})
+        self._server: Server | None = None
+
+    def __repr__(self) -> str:
+        layout = self._destination.layout
+        where = f"api={layout.api!r}, sessions={layout.sessions!r}" if layout.is_split else repr(layout.sessions)
+        return f"{type(self).__name__}({where})"
+
+    async def __aenter__(self) -> Self:
+        if self._server is not None and self._server.open:
+            raise ClientStateError("This client is open already; open another one beside it.")
+        # A ping that is not answered within an interval has failed; a longer wait would hold up the next.
+        pings = replace(self._timeouts, response=max(self._keepalive_policy.interval, 1.0))
+        keepalive = Keepalive(
+            lambda: self._transport(pings),
+            policy=self._keepalive_policy,
+            split=self._destination.layout.is_split,
+            close=self._timeouts.close,
+        )
+        self._server = Server(self._transport(self._timeouts), keepalive)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Delete the sessions that are still open, within `Timeouts.close` seconds, and close the connections."""
+        server = self._server
+        if server is None or not server.open:
+            return
+        server.open = False
+        try:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(server.keepalive.close)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.transport.aclose()
+
+    @property
+    def layout(self) -> Layout:
+        """Where requests go."""
+        return self._destination.layout
+
+    @property
+    def open_sessions(self) -> int:
+        """How many sessions are open on the server, as far as this client knows."""
+        return 0 if self._server is None else len(self._server.keepalive)
+
+    @property
+    def leaked_sessions(self) -> int:
+        """How many sessions could not be confirmed deleted since the client was entered; each was logged once."""
+        return 0 if self._server is None else self._server.keepalive.leaked
+
+    async def list_environments(self) -> list[str]:
+        """Return the names of the server's environments; the first is its default."""
+        return list(await self._open().names())
+
+    async def server_version(self) -> str | None:
+        """Return the version that the server tells, or `None` where it tells none."""
+        return await self._open().version()
+
+    def environment(self, name: str | None = None, *, variant: str | None = None) -> AsyncEnvironment:
+        """Return an environment; nothing is asked yet.
+
+        Args:
+            name: As the server lists it, in any case. May be left out where there is one only. "owner/name" is a
+                deployment of the catalogue.
+            variant: One environment of a deployment that has several.
+        """
+        return AsyncEnvironment(self._open(), name, variant=variant)
+
+    def _open(self) -> Server:
+        if self._server is None:
+            raise ClientStateError("The client is not open yet: `async with AsyncClient(...) as client:`.")
+        self._server.check()
+        return self._server
+
+    def _transport(self, timeouts: Timeouts) -> Transport:
+        return Transport(
+            self._destination,
+            api_key=self._api_key,
+            timeouts=timeouts,
+            retry=self._retry,
+            limits=self._limits,
+            headers=self._headers,
+            make=self._make,
+        )

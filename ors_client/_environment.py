@@ -1,0 +1,222 @@
+"""One environment of a server: its splits, tasks and tools, and the sessions opened on it.
+
+It knows which request answers a question at the least cost, and what to ask instead where a server lacks it. It holds
+no connection and no episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import anyio
+
+from ._credentials import Secrets
+from ._errors import StatusError
+from ._operations import (
+    Address,
+    Operation,
+    num_tasks,
+    required_secrets,
+    splits,
+    task,
+    task_difficulty,
+    task_range,
+    tasks,
+    tools,
+)
+from ._retry import is_missing_route
+from ._server import Server
+from ._session import AsyncSession
+from ._types import JSONValue, Split, Task, TaskDifficulty, TaskRef, ToolList, ToolSpec
+
+T = TypeVar("T")
+
+# Tasks asked for one by one, where a server has no other way, are asked for together; this many keep a laptop's server
+# busy without drowning it.
+_TOGETHER = 16
+
+
+class AsyncEnvironment:
+    """An environment of a server. Made by `AsyncClient.environment`; nothing is asked until a method is called.
+
+    Args:
+        server: Where it is served.
+        name: As the server lists it, "owner/name" in the catalogue, or `None` for the only one.
+        variant: Of a catalogue deployment with several environments.
+    """
+
+    def __init__(self, server: Server, name: str | None = None, *, variant: str | None = None) -> None:
+        self._server = server
+        self._name = name
+        self._variant = variant
+        self._described: ToolList | None = None
+
+    def __repr__(self) -> str:
+        variant = "" if self._variant is None else f", variant={self._variant!r}"
+        return f"{type(self).__name__}({self._name!r}{variant})"
+
+    async def name(self) -> str:
+        """Return the name that the server lists the environment by.
+
+        Raises:
+            EnvironmentNotFound: There are several, and none or another was named.
+        """
+        return (await self._address()).environment
+
+    async def list_splits(self) -> list[Split]:
+        """Return the splits, in the server's order."""
+        address = await self._address()
+        return await self._ask(lambda session_id: splits(address, session_id=session_id), address)
+
+    async def num_tasks(self, split: str) -> int:
+        """Return the number of tasks in a split."""
+        address = await self._address()
+        return await self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address)
+
+    async def get_task(self, split: str, index: int) -> Task:
+        """Return one task; a negative index counts from the end."""
+        reference = TaskRef(split, index)
+        address = await self._address()
+        return await self._ask(
+            lambda session_id: task(address, reference.split, reference.index, session_id=session_id), address
+        )
+
+    async def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
+        """Return the tasks of a split, or those of a range of it, resolved like a Python slice.
+
+        Costs one request where the server has one for it; otherwise the range is cut from the whole list or, for an
+        index-based environment, asked for task by task.
+
+        Args:
+            split: The split's name.
+            start: The first index; `None` is the beginning, a negative one counts from the end.
+            stop: The index after the last; likewise.
+        """
+        for name, bound in (("start", start), ("stop", stop)):
+            if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"list_tasks takes an integer as {name}, not {bound!r}.")
+        address = await self._address()
+        whole = start is None and stop is None
+        if not whole and "task_range" not in self._server.missing:
+            if (start is not None and start < 0) or (stop is not None and stop < 0):
+                # The answer to a negative bound does not say where it begins.
+                start, stop, _ = slice(start, stop).indices(await self.num_tasks(split))
+            found = await self._ask_range(address, split, start, stop)
+            if found is not None:
+                return found
+        try:
+            everything = await self._ask(lambda session_id: tasks(address, split, session_id=session_id), address)
+            return everything if whole else everything[start:stop]
+        except StatusError as error:
+            # Index-based environments answer 400 "list_tasks is not supported ... index-based API".
+            if not is_missing_route(error) and not (error.status == 400 and "not supported" in error.detail):
+                raise
+        if whole and "task_range" not in self._server.missing:
+            found = await self._ask_range(address, split, None, None)
+            if found is not None:
+                return found
+        return await self._one_by_one(split, range(*slice(start, stop).indices(await self.num_tasks(split))))
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """Return the tools that every task has; some tasks have more, see `AsyncSession.list_tools`."""
+        return (await self.describe_tools()).tools
+
+    async def describe_tools(self) -> ToolList:
+        """Return the tools, the terminal tool, and whether groups are scored; asked once."""
+        if self._described is None:
+            address, limits = await self._address(), self._server.transport.limits
+            self._described = await self._ask(
+                lambda session_id: tools(address, limits=limits, session_id=session_id), address
+            )
+        return self._described
+
+    def session(
+        self,
+        task: Task | TaskRef,
+        *,
+        secrets: Secrets | None = None,
+        toolset: str | None = None,
+        env_overrides: Mapping[str, JSONValue] | None = None,
+    ) -> AsyncSession:
+        """Return a session of a task, to be entered with `async with`.
+
+        Args:
+            task: One that this environment listed, or its place.
+            secrets: By name: a value, or a `Secret` with the domains that the catalogue may send it to.
+            toolset: A set of ready-made tools, where the server has them; older ones answer 422.
+            env_overrides: Settings of the session's machine, in the catalogue.
+        """
+        return AsyncSession(
+            self._server, self._address, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides
+        )
+
+    async def required_secrets(self) -> list[str]:
+        """Return the names of the secrets that a catalogue environment needs."""
+        return await self._server.transport.send(required_secrets(self._deployment("required_secrets")))
+
+    async def task_difficulty(
+        self,
+        *,
+        split: str | None = None,
+        model_name: str | None = None,
+        min_model_params: float | None = None,
+        max_model_params: float | None = None,
+        training_stage: str | None = None,
+    ) -> list[TaskDifficulty]:
+        """Return what past rollouts of a catalogue environment's tasks scored.
+
+        Args:
+            split: Of one split only.
+            model_name: By one model only.
+            min_model_params: By models of at least this many parameters.
+            max_model_params: By models of at most this many.
+            training_stage: As "base" or "rl".
+        """
+        filters = {
+            "variant": self._variant,
+            "split": split,
+            "model_name": model_name,
+            "min_model_params": min_model_params,
+            "max_model_params": max_model_params,
+            "training_stage": training_stage,
+        }
+        given = {name: value for name, value in filters.items() if value is not None}
+        return await self._server.transport.send(task_difficulty(self._deployment("task_difficulty"), given))
+
+    async def _address(self) -> Address:
+        return await self._server.address(self._name, self._variant)
+
+    async def _ask(self, make: Callable[[str | None], Operation[T]], address: Address) -> T:
+        return await self._server.discover(make, address.deployment)
+
+    async def _ask_range(self, address: Address, split: str, start: int | None, stop: int | None) -> list[Task] | None:
+        try:
+            return await self._ask(
+                lambda session_id: task_range(address, split, start, stop, session_id=session_id), address
+            )
+        except StatusError as error:
+            if not is_missing_route(error):
+                raise
+            self._server.missing.add("task_range")
+            return None
+
+    async def _one_by_one(self, split: str, indices: range) -> list[Task]:
+        found: dict[int, Task] = {}
+        room = anyio.CapacityLimiter(_TOGETHER)
+
+        async def get(index: int) -> None:
+            async with room:
+                found[index] = await self.get_task(split, index)
+
+        async with anyio.create_task_group() as group:
+            for index in indices:
+                group.start_soon(get, index)
+        return [found[index] for index in indices]
+
+    def _deployment(self, method: str) -> str:
+        if self._name is None or "/" not in self._name:
+            raise ValueError(
+                f"{method}() asks the catalogue and needs an environment named 'owner/name', not {self._name!r}."
+            )
+        return self._name

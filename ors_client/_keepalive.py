@@ -1,0 +1,331 @@
+"""Keeps sessions alive, and deletes those that nobody else can, on a thread and connections of its own.
+
+A running tool call does not refresh a session on the servers, a training step can block the caller's event loop for
+minutes, and a busy pool has no room for a ping. So each client has one thread with one event loop, which pings all of
+its sessions, each at a moment of its own. The same thread holds the ledger of sessions that are open on the server: it
+still runs when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here,
+at the latest when the client is closed or the interpreter exits.
+
+It judges one thing, when a session counts as lost. What is called back is called on this thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from ._errors import ClientStateError, ORSError, SessionLost, StatusError
+from ._operations import delete, delete_session, ping
+from ._retry import is_missing_route
+from ._settings import KeepalivePolicy
+from ._transport import Transport
+
+_logger = logging.getLogger("ors_client")
+
+# Seconds between the tries to delete a session in the background. The last outlives a server's restart.
+_DELETE_AGAIN = (0.0, 1.0, 5.0, 30.0)
+
+# A constructor that runs when its session is deleted registers the session afterwards; this outlasts most of them.
+_DELETE_LATER = 30.0
+
+# Multiples of the golden ratio, modulo one, are spread evenly however many there are.
+_GOLDEN = 0.618033988749895
+
+# After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
+_FAILURES = 3
+
+_EXIT_SECONDS = 4.0  # for the deletions at interpreter exit, which should not take five
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A session that is open on the server, as the ledger knows it.
+
+    Args:
+        session_id: Its id.
+        deployment: Of the catalogue, where it belongs to one.
+        on_lost: Called with the reason when the server no longer has it; set while it is pinged.
+        alive_at: When a ping last succeeded, on the monotonic clock.
+        failures: Pings that failed since.
+    """
+
+    session_id: str
+    deployment: str | None
+    on_lost: Callable[[str], None] | None = None
+    alive_at: float = 0.0
+    failures: int = 0
+
+
+class Keepalive:
+    """The sessions of one client, which must be closed.
+
+    Args:
+        make_transport: Makes the transport of the thread; calls have another.
+        policy: How often to ping, and how long to bear silence.
+        split: Whether session ids are given back as well, which single servers ignore.
+        close: Seconds that the deletions at the end may take.
+    """
+
+    def __init__(
+        self, make_transport: Callable[[], Transport], *, policy: KeepalivePolicy, split: bool, close: float
+    ) -> None:
+        self.leaked = 0
+        """How many sessions could not be confirmed deleted."""
+        self._policy = policy
+        self._split = split
+        self._close = close
+        self._make_transport = make_transport
+        self._ledger: dict[str, Entry] = {}
+        self._numbers = itertools.count(1)
+        self._has_ping_route = True
+        self._thread: _Thread | None = None
+        self._closed = False
+        self._process = os.getpid()
+        self._starting = threading.Lock()  # guards that one thread is started
+
+    def __len__(self) -> int:
+        """Return how many sessions are open, as far as is known."""
+        return len(self._ledger)
+
+    def own(self, session_id: str, *, deployment: str | None = None) -> Entry:
+        """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
+        entry = Entry(session_id, deployment)
+        self._running()
+        self._ledger[session_id] = entry
+        return entry
+
+    def watch(self, entry: Entry, on_lost: Callable[[str], None]) -> None:
+        """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it."""
+        entry.on_lost = on_lost
+        entry.alive_at = time.monotonic()
+        delay = self._policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
+        self._running().post(lambda thread: thread.later(delay, self._beat, entry))
+
+    def disown(self, entry: Entry) -> None:
+        """Strike a session that the server confirmed deleted, or lost."""
+        entry.on_lost = None
+        self._ledger.pop(entry.session_id, None)
+
+    def abandon(self, entry: Entry, *, later: bool = False) -> None:
+        """Delete a session in the background.
+
+        Args:
+            entry: The session.
+            later: Delete it once more later, as a request that is still on its way may yet create it.
+        """
+        entry.on_lost = None
+        with contextlib.suppress(ClientStateError):  # after a fork the session is the parent's to delete
+            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry, later=later)))
+
+    def close(self, within: float | None = None) -> None:
+        """Delete what is open and end the thread; blocks for about the close limit at most."""
+        atexit.unregister(self._at_exit)
+        with self._starting:
+            thread, self._thread = self._thread, None
+            self._closed = True
+        if thread is None or self._process != os.getpid():
+            return
+        seconds = self._close if within is None else within
+        for entry in self._ledger.values():
+            entry.on_lost = None
+        thread.stop(self._delete_all, within=seconds)
+        for entry in list(self._ledger.values()):
+            self._report(entry, "the client was closed")
+
+    # --- On the thread -----------------------------------------------------------------------------------------------
+
+    def _running(self) -> _Thread:
+        if self._process != os.getpid():
+            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+        with self._starting:
+            if self._closed:
+                raise ClientStateError("The client is closed.")
+            if self._thread is None:
+                self._thread = _Thread(self._make_transport)
+                atexit.register(self._at_exit)
+            return self._thread
+
+    def _at_exit(self) -> None:
+        self.close(min(self._close, _EXIT_SECONDS))
+
+    def _beat(self, thread: _Thread, entry: Entry) -> None:
+        if entry.on_lost is not None and self._has_ping_route:
+            thread.spawn(self._ping(thread, entry))
+
+    async def _ping(self, thread: _Thread, entry: Entry) -> None:
+        began = time.monotonic()
+        try:
+            await thread.transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+        except SessionLost as error:
+            self._lose(entry, error.reason)
+            self.disown(entry)
+            return
+        except ORSError as error:
+            if isinstance(error, StatusError) and is_missing_route(error):
+                self._give_up_pinging(error)
+                return
+            entry.failures += 1
+            silent = time.monotonic() - entry.alive_at
+            if entry.failures >= _FAILURES and silent >= self._policy.tolerance:
+                self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {error}")
+                return
+            _logger.debug("A ping failed: %s", error)
+        else:
+            entry.alive_at = began
+            entry.failures = 0
+        rest = self._policy.interval - (time.monotonic() - began)
+        thread.later(max(rest, self._policy.interval / 10), self._beat, entry)
+
+    def _lose(self, entry: Entry, reason: str) -> None:
+        on_lost, entry.on_lost = entry.on_lost, None
+        if on_lost is not None:
+            on_lost(reason)
+
+    def _give_up_pinging(self, error: StatusError) -> None:
+        if self._has_ping_route:
+            self._has_ping_route = False
+            _logger.warning(
+                "The server has no ping route, so sessions can't be kept alive between calls and end when it decides: "
+                "%s",
+                error,
+            )
+
+    async def _delete(self, transport: Transport, entry: Entry, *, later: bool) -> None:
+        problem = ""
+        for delay in _DELETE_AGAIN:
+            await asyncio.sleep(delay)
+            try:
+                await self._delete_once(transport, entry)
+            except ORSError as error:
+                problem = str(error)
+            else:
+                break
+        else:
+            self._report(entry, problem)
+            return
+        if later:
+            # It stays in the ledger meanwhile, so that closing the client deletes it once more instead.
+            await asyncio.sleep(_DELETE_LATER)
+            with contextlib.suppress(ORSError):
+                await self._delete_once(transport, entry)
+        self.disown(entry)
+
+    async def _delete_once(self, transport: Transport, entry: Entry) -> None:
+        with contextlib.suppress(SessionLost):
+            await transport.send_once(delete(entry.session_id, deployment=entry.deployment))
+        if self._split:
+            with contextlib.suppress(SessionLost):
+                await transport.send_once(delete_session(entry.session_id, deployment=entry.deployment))
+
+    async def _delete_all(self, transport: Transport) -> None:
+        async def confirm(entry: Entry) -> None:
+            with contextlib.suppress(ORSError):
+                await self._delete_once(transport, entry)
+                self.disown(entry)
+
+        await asyncio.gather(*(confirm(entry) for entry in list(self._ledger.values())))
+
+    def _report(self, entry: Entry, problem: str) -> None:
+        if self._ledger.pop(entry.session_id, None) is not None:
+            self.leaked += 1
+            _logger.warning(
+                "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",
+                entry.session_id,
+                problem,
+            )
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that can still look up names while the interpreter exits, when no thread can be started."""
+
+    async def getaddrinfo(
+        self,
+        host: str | bytes | None,
+        port: str | bytes | int | None,
+        *,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the parent's name
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        try:
+            return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)
+        except RuntimeError:
+            return socket.getaddrinfo(host, port, family, type, proto, flags)
+
+
+class _Thread:
+    """An event loop on a daemon thread, with a transport of its own.
+
+    Args:
+        make_transport: Called on the thread.
+    """
+
+    transport: Transport
+
+    def __init__(self, make_transport: Callable[[], Transport]) -> None:
+        self._make_transport = make_transport
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._stopped: asyncio.Event
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="ors-client-keepalive", daemon=True)
+        self._thread.start()
+        ready.result()
+
+    def post(self, function: Callable[[_Thread], object]) -> None:
+        """Call `function` on the thread; never blocks."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the client is, too
+            self._loop.call_soon_threadsafe(function, self)
+
+    def later(self, delay: float, function: Callable[[_Thread, Entry], None], entry: Entry) -> None:
+        """Call `function` after `delay` seconds; on the thread only."""
+        self._loop.call_later(delay, function, self, entry)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside all else; on the thread only."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self, last: Callable[[Transport], Coroutine[Any, Any, None]], *, within: float) -> None:
+        """End all work, do the `last` for at most `within` seconds, and end the thread."""
+
+        async def finish() -> None:
+            for task in self._tasks:
+                task.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    await last(self.transport)
+            self._stopped.set()
+
+        asyncio.run_coroutine_threadsafe(finish(), self._loop)
+        self._thread.join(within + 1.0)
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_Loop) as runner:
+                runner.run(self._main(ready))
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _main(self, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self.transport = self._make_transport()
+        ready.set_result(None)
+        await self._stopped.wait()
+        await self.transport.aclose()
