@@ -63,7 +63,17 @@ def test_key_in_the_environment_is_taken_without_its_newline():
 
 
 @pytest.mark.parametrize(
-    "key", ["hunter2\n", "hunter2\r\nX-Evil: 1", "hunter2\x00", "hunter2€", " hunter2", "hunter2\x85"]
+    "key",
+    [
+        "hunter2\n",
+        "hunter2\r\nX-Evil: 1",
+        "hunter2\x00",
+        "hunter2€",
+        " hunter2",
+        "hunter2\x85",
+        "hunter2\x7f",
+        "hunter2\x80.",
+    ],
 )
 def test_key_that_no_header_can_carry_is_refused_without_showing_it(key):
     with pytest.raises(ValueError, match="header") as caught:
@@ -227,6 +237,12 @@ def test_redact_hides_the_secrets_header_of_a_short_value(value):
     assert redact(f"X-Secrets: {header}", [value]) == "X-Secrets: ***"
 
 
+def test_redact_hides_the_secrets_header_in_the_url_safe_alphabet():
+    header = encode_header({"name>>>???": "ab"}, catalogue=False)
+    assert "+" in header
+    assert redact(f"X-Secrets: {header.replace('+', '-').replace('/', '_')}", ["ab"]) == "X-Secrets: ***"
+
+
 @pytest.mark.parametrize("length", range(32, 44))
 def test_redact_hides_a_secrets_header_that_was_cut_short(length):
     header = encode_header({"name": "hunter2"}, catalogue=False)
@@ -241,6 +257,7 @@ def test_redact_hides_a_short_value_between_quotes_only(quoted):
 def test_redact_leaves_no_rest_of_values_that_overlap():
     assert redact("x abcdef y", ["abcd", "cdef"]) == "x *** y"
     assert redact("x abcdef y", ["abcdef", "bcde"]) == "x *** y"
+    assert redact("x ababab y", ["abab"]) == "x *** y"
 
 
 def test_redact_hides_each_line_of_a_long_secret():
