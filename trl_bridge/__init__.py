@@ -1,0 +1,7 @@
+"""ORS environments in TRL's trainers: a drop-in for `trl.experimental.openreward`."""
+
+from ._environment import EnvironmentFactory, RolloutEnvironment
+from ._failures import FailureRateExceeded
+from ._spec import OpenRewardSpec
+
+__all__ = ["EnvironmentFactory", "FailureRateExceeded", "OpenRewardSpec", "RolloutEnvironment"]

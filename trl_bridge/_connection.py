@@ -1,0 +1,256 @@
+"""What all rollouts of a spec share in one process: an event loop, the clients on it, counts and the record.
+
+`Connection` is the handle that specs, factories and environments hold. It opens on first use, opens anew in a forked
+child, and travels between processes as its settings alone. `Live` is what is open. Neither knows of tasks, tools or
+rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ors_client import AsyncClient, AsyncEnvironment, ClientStateError, Secret, TaskRef
+from ors_client.record import EpisodeRecord, RecordWriter
+
+from ._failures import ResetRate
+from ._loop import BackgroundLoop
+from ._settings import Secrets, Settings
+
+logger = logging.getLogger(__name__)
+
+_CATALOGUE_HOSTS = ("api.openreward.ai", "sessions.openreward.ai")
+_JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
+
+
+class Server:
+    """One server of a spec, and how many sessions of this process are open on it."""
+
+    def __init__(self, client: AsyncClient, environment: AsyncEnvironment) -> None:
+        self.client = client
+        self.environment = environment
+        self.sessions = 0
+
+
+class Live:
+    """The open half of a connection. Its coroutines and its plain attributes belong to its loop.
+
+    Attributes:
+        pid: The process that may use it.
+        resets: The outcomes of the last resets.
+        tasks_seen: Tasks whose tools were compared with those that the model was told of.
+        tools_logged: Names of tools that were missing there.
+        trouble: Kinds of failures and cuts that were met.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.loop = BackgroundLoop("trl-bridge")
+        self.resets = ResetRate(settings.max_failure_rate)
+        self.tasks_seen: set[TaskRef] = set()
+        self.tools_logged: set[str] = set()
+        self.trouble: set[str] = set()
+        self.secrets = _secrets(settings)
+        self._servers: list[Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
+        self._record = RecordWriter(settings.record, hide=_hidden(settings)) if settings.record else None
+
+    async def open(self) -> None:
+        """Make a client for every server and enter it."""
+        settings = self.settings
+        for place in settings.servers:
+            client = AsyncClient(
+                place,
+                api_key=settings.api_key,
+                retry=settings.retry,
+                keepalive=settings.keepalive,
+                timeout=settings.timeout,
+            )
+            await client.__aenter__()
+            self._servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
+
+    async def close(self) -> None:
+        """Finish what runs in the background, then close the clients, which deletes the sessions that are left."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
+        for server in self._servers:
+            await server.client.__aexit__(None, None, None)
+
+    @property
+    def environment(self) -> AsyncEnvironment:
+        """The environment, for what any server can tell."""
+        return self._servers[0].environment
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open."""
+        return sum(server.sessions for server in self._servers)
+
+    def pick(self, *, without: Server | None = None) -> Server:
+        """Return the server with the fewest sessions; another one than `without` where there is another."""
+        others = [server for server in self._servers if server is not without]
+        return min(others or self._servers, key=lambda server: server.sessions)
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait until `max_concurrency` allows one more request."""
+        if self._limit is None:
+            yield
+        else:
+            async with self._limit:
+                yield
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `coroutine` in the background; closing waits for it."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def record(self, episode: EpisodeRecord) -> None:
+        """Append an episode to the record, where one is kept. A full disk does not end a run."""
+        if self._record is None:
+            return
+        try:
+            self._record.append(episode)
+        except OSError as error:
+            logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
+
+
+class Connection:
+    """Opens what a spec's rollouts share, once per process, and closes it.
+
+    It closes when it is told to, when nothing refers to it any more, and when the interpreter exits. A copy made by
+    pickling is the same object in the same process, and a fresh one in another.
+
+    Attributes:
+        environment_class: The class of this process's rollouts, made once, as TRL compares exact types.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.environment_class: type[Any] | None = None
+        self._lock = threading.Lock()  # guards `_live`: the first two rollouts must not open two clients
+        self._lock_pid = os.getpid()
+        self._live: Live | None = None
+        self._parents: list[Live] = []
+        self._closed = False
+        self._finalizer: weakref.finalize[..., Connection] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return connect, (self.settings,)
+
+    def __copy__(self) -> Connection:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Connection:
+        return self
+
+    @property
+    def live(self) -> Live:
+        """What is open; opened here if nothing is.
+
+        Raises:
+            ClientStateError: The spec was closed.
+        """
+        pid = os.getpid()
+        live = self._live
+        if live is not None and live.pid == pid:
+            return live
+        if self._lock_pid != pid:
+            # Forked: another thread of the parent may have held the lock, and its loop's thread did not come along.
+            self._lock, self._lock_pid = threading.Lock(), pid
+        with self._lock:
+            if self._closed:
+                raise ClientStateError("This OpenRewardSpec is closed; make a new one.")
+            if self._live is None or self._live.pid != pid:
+                if self._live is not None and self._finalizer is not None:
+                    # The parent's loop shares its selector with this process: it must not even be collected here.
+                    self._finalizer.detach()
+                    self._parents.append(self._live)
+                live = Live(self.settings)
+                live.loop.run(live.open())
+                self._finalizer = weakref.finalize(self, _shut, live)
+                self._live = live
+            return self._live
+
+    def current(self) -> Live | None:
+        """Return what is open in this process, if anything is."""
+        live = self._live
+        return live if live is not None and live.pid == os.getpid() and not self._closed else None
+
+    def close(self) -> None:
+        """Delete all sessions and close the clients, within the `close` limit of `Timeouts`. May be called again."""
+        self._closed = True
+        if self._finalizer is not None and self._finalizer.detach() is not None and self._live is not None:
+            _shut(self._live, wait=True)
+
+
+def connect(settings: Settings) -> Connection:
+    """Return this process's connection for `settings`."""
+    with _connections_lock:
+        connection = _connections.get(settings.key)
+        if connection is None:
+            connection = _connections[settings.key] = Connection(settings)
+        return connection
+
+
+# What makes copies of a spec, unpickled one after the other in a worker, share one loop and one pool.
+_connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
+_connections_lock = threading.RLock()
+
+
+def _shut(live: Live, *, wait: bool = False) -> None:
+    """Close what is open.
+
+    Without `wait`, the garbage collector may have called, and it runs on any thread: one that the closing itself may
+    need must not wait for it. The main thread, which exits last, is none of these.
+    """
+    if live.pid != os.getpid():
+        return  # a forked child: the sessions and sockets are its parent's
+    try:
+        closing = live.loop.submit(live.close())
+    except ClientStateError:
+        return
+    if live.loop.is_current or not (wait or threading.current_thread() is threading.main_thread()):
+        closing.add_done_callback(lambda _: live.loop.stop(join_seconds=0))
+        return
+    try:
+        closing.result(2 * live.settings.timeout.close + _JOIN_SECONDS)
+    except TimeoutError:
+        logger.warning("Sessions at %s may not have been deleted within the close limit.", live.settings.target)
+    finally:
+        live.loop.stop(join_seconds=_JOIN_SECONDS)
+
+
+def _secrets(settings: Settings) -> Secrets | None:
+    """Return the secrets that environments get: the caller's, or else the catalogue's key where it is wanted.
+
+    Most environments of the catalogue need the key; a server at a URL never gets it in this way.
+    """
+    if settings.secrets is not None or not settings.forward_api_key or any(settings.servers):
+        return settings.secrets
+    key = settings.api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
+    return {"api_key": Secret(key, _CATALOGUE_HOSTS)} if key else None
+
+
+def _hidden(settings: Settings) -> list[str]:
+    """Return the key and the values of the secrets, which no record shows."""
+    values = [settings.api_key] if settings.api_key else []
+    for secret in (settings.secrets or {}).values():
+        match secret:
+            case str():
+                values.append(secret)
+            case Secret():
+                values.append(secret.value)
+            case (value, _):
+                values.append(value)
+    return values

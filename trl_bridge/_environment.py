@@ -1,0 +1,137 @@
+"""What TRL holds: the environment of one rollout after another, with the server's tools as its methods.
+
+TRL makes a model's tool out of every public function of the class, so the only ones are `reset`, the server's tools
+and, where the spec asks for it, `get_reward`. Everything else is a property or starts with an underscore; the work is
+the seat's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ors_client import ToolSpec
+
+from ._connection import Connection
+from ._episode import Shown
+from ._seat import Seat
+from ._tools import BoundTool, CallableTool, bind, method
+
+
+class RolloutEnvironment:
+    """One rollout's episode on an ORS server; TRL resets it for the next.
+
+    Instances come from `OpenRewardSpec.environment_factory`, which makes a subclass with the tools as methods. Making
+    one opens no session.
+    """
+
+    _tools: tuple[BoundTool, ...] = ()
+
+    def __init__(self, connection: Connection) -> None:
+        self._seat = Seat(connection, tools=frozenset(tool.spec.name for tool in self._tools))
+        # Not at exit: the connection deletes all sessions then, and waits for it.
+        weakref.finalize(self, self._seat.held.release).atexit = False
+        for tool in self._tools:
+            # The instance's entry hides the class's function: chat templates take the server's schema from it.
+            self.__dict__[tool.name] = CallableTool(tool, self._seat.call, getattr(type(self), tool.name))
+
+    def reset(self, /, **row: Any) -> Shown | None:
+        """Open the episode of a dataset row and return its prompt, which TRL puts after the row's own.
+
+        Raises:
+            ValueError: The row names no task.
+            FailureRateExceeded: Too many resets failed for the run to go on.
+        """
+        return self._seat.reset(row)
+
+    @property
+    def reward(self) -> float | None:
+        """What the rollout is worth: by default its last non-null reward.
+
+        `None` if nothing was scored, or the infrastructure broke the episode.
+        """
+        return self._seat.reward
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The reward of each call, `None` where it was not scored."""
+        return list(self._seat.rollout.rewards)
+
+    @property
+    def metadata(self) -> list[dict[str, Any] | None]:
+        """The metadata of each call's output."""
+        return list(self._seat.rollout.metadata)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the environment has ended the episode."""
+        return self._seat.rollout.finished
+
+    @property
+    def last_output(self) -> str:
+        """What the model was shown last."""
+        return self._seat.rollout.last_output
+
+    @property
+    def status(self) -> str:
+        """One of `scored`, `unscored`, `failed: kind` and `cut: kind`."""
+        return self._seat.rollout.status
+
+    def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
+        return self._seat.call(tool, kwargs)
+
+    def _close(self) -> None:
+        """End the episode and wait until its session is deleted. The environment can be reset again."""
+        self._seat.close()
+
+
+class EnvironmentFactory:
+    """Makes the environments of one spec; picklable, and equal in every process.
+
+    Args:
+        connection: What the environments share.
+        tools: What the model may call.
+    """
+
+    def __init__(self, connection: Connection, tools: Sequence[ToolSpec]) -> None:
+        self._connection = connection
+        self._tools = tuple(tools)
+
+    def __call__(self) -> RolloutEnvironment:
+        """Make an environment without an episode; `reset` opens one."""
+        connection = self._connection
+        if connection.environment_class is None:
+            connection.environment_class = _make_class(self._tools, owns_reward=connection.settings.owns_reward)
+        return connection.environment_class(connection)
+
+
+def seat_of(environment: object) -> Seat | None:
+    """Return the seat behind what a trainer holds, or `None` if that is somebody else's environment."""
+    return environment._seat if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001 - public names would become tools
+
+
+def owns_reward(environment: object) -> bool:
+    """Tell whether TRL takes the reward from the environment itself."""
+    return isinstance(environment, RolloutEnvironment) and hasattr(type(environment), "get_reward")
+
+
+def _make_class(specs: Sequence[ToolSpec], *, owns_reward: bool) -> type[RolloutEnvironment]:
+    """Make a class with one function for every tool. Its name is that of the reward in TRL's logs."""
+    reserved = {name for name in dir(RolloutEnvironment) if not name.startswith("_")} | {"get_reward"}
+    tools = bind(specs, reserved=reserved)
+    members: dict[str, Any] = {tool.name: method(tool, "_call") for tool in tools}
+    if owns_reward:
+        members["get_reward"] = _get_reward
+    return type(
+        "OpenRewardEnvironment",
+        (RolloutEnvironment,),
+        {**members, "_tools": tools, "__module__": __name__, "__doc__": RolloutEnvironment.__doc__},
+    )
+
+
+def _get_reward(self: RolloutEnvironment) -> float | None:
+    """Return what the rollout is worth, and end its episode: TRL asks when nothing more will be called."""
+    reward = self.reward
+    self._seat.release()
+    return reward

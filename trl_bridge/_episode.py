@@ -1,0 +1,278 @@
+"""One episode on a server: opened, stepped and ended, with every failure turned into what the rollout is told.
+
+Runs on the connection's loop. It decides what the model is told, what breaks an episode and what merely answers, and
+enters it all in a `Rollout`; what the rollout is worth is for others to say. An infrastructure failure ends an episode
+without an exception: to the model it reads like any other end, so that nothing is learnt from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+
+from ors_client import (
+    AsyncSession,
+    AuthenticationError,
+    BillingError,
+    CapacityError,
+    ClientStateError,
+    EnvironmentNotFound,
+    ORSError,
+    TaskRef,
+    TextBlock,
+    ToolFailed,
+    ToolOutput,
+    ToolRejected,
+)
+from ors_client.record import CallRecord, EpisodeRecord
+
+from ._connection import Live, Server
+from ._content import to_content
+from ._rollout import Cut, Failure, Rollout
+from ._tools import BoundTool
+
+logger = logging.getLogger(__name__)
+
+Shown = str | list[dict[str, Any]]
+"""What TRL puts before the model: text, or content blocks where there are images."""
+
+OVER = "The episode is over; further calls have no effect."
+NO_PROMPT = "The environment is not available; there is nothing to do."
+
+# A fresh session would meet these again: they speak of the key, the account, the name, or a wait that has been made.
+_FINAL = (AuthenticationError, BillingError, CapacityError, EnvironmentNotFound)
+
+
+class SpokenError(Exception):
+    """Raised to TRL for a call that was answered with an error; its text is the server's own, for the model to read."""
+
+
+class Episode:
+    """One task, from the request for a session to its deletion.
+
+    Args:
+        live: What it runs on.
+        task: Which task.
+        tools: The server's names of the tools that the model was told of.
+    """
+
+    def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str]) -> None:
+        self.live = live
+        self.rollout = Rollout(split=task.split, index=task.index)
+        self.task = task
+        self._tools = tools
+        self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
+        self._server: Server | None = None
+        self._session: AsyncSession | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken so far."""
+        return time.monotonic() - self._start if self.rollout.seconds is None else self.rollout.seconds
+
+    async def open(self) -> Shown:
+        """Open a session and return the prompt; after a second failure, a neutral one.
+
+        Raises:
+            FailureRateExceeded: Too many resets failed for the run to go on.
+        """
+        async with self._order, self.live.slot():
+            self._start = time.monotonic()
+            self.rollout.started = time.time()
+            try:
+                prompt = await self._begin()
+            except _FINAL as error:
+                return self._give_up(error)
+            except ClientStateError:
+                raise
+            except ORSError as error:
+                logger.info("A reset is tried once more on a fresh session: %s", error)
+                try:
+                    prompt = await self._begin(without=self._server)
+                except ClientStateError:
+                    raise
+                except ORSError as again:
+                    return self._give_up(again)
+            self.live.resets.succeeded()
+            return prompt
+
+    async def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
+        """Make one call and return what the model sees of its output.
+
+        Raises:
+            SpokenError: The tool raised, or the call was rejected.
+        """
+        async with self._order:
+            if not self.rollout.over and (spent := self._spent()) is not None:
+                self.end(cut=spent)
+            if self.rollout.over or self._session is None:
+                self.rollout.late_calls += 1
+                return OVER
+            async with self.live.slot():
+                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs))
+
+    def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
+        """Close the books, write the record, and delete the session in the background; the first end counts."""
+        if not self.rollout.end(self.seconds, failure=failure, cut=cut):
+            return
+        if failure is not None:
+            logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
+        self.live.record(self._as_record())
+        session, self._session = self._session, None
+        if session is not None and self._server is not None:
+            self._leaving = self.live.spawn(_leave(session, self._server))
+
+    async def close(self) -> None:
+        """End the episode as it stands, as nobody will call any more, and wait until its session is deleted."""
+        self.end()
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
+
+    async def _begin(self, *, without: Server | None = None) -> Shown:
+        settings = self.live.settings
+        self._server = server = self.live.pick(without=without)
+        session = server.environment.session(self.task, secrets=self.live.secrets, toolset=settings.toolset)
+        server.sessions += 1
+        try:
+            await session.__aenter__()
+            self.rollout.session_id = session.session_id
+            content = to_content(
+                await session.get_prompt(), images=settings.images, max_chars=settings.max_output_chars, empty=""
+            )
+        except BaseException:
+            with anyio.CancelScope(shield=True):  # bounded by the client's own limit on closing
+                await _leave(session, server)
+            raise
+        if self.rollout.over:  # released while it opened
+            self.live.spawn(_leave(session, server))
+        else:
+            self._session = session
+            self.live.spawn(self._look_for_new_tools(session))
+        self.rollout.prompt = content.full_text
+        return content.value
+
+    def _give_up(self, error: ORSError) -> Shown:
+        failure = Failure(type(error).__name__, str(error))
+        self.end(failure=failure)
+        self.live.resets.failed(failure.kind, failure.message)
+        self.live.resets.check()
+        return NO_PROMPT
+
+    def _spent(self) -> Cut | None:
+        """Return the budget that leaves no room for one more call, if one does not."""
+        settings, rollout = self.live.settings, self.rollout
+        if settings.max_calls is not None and len(rollout.calls) >= settings.max_calls:
+            return "calls"
+        if (seconds := self._remaining_seconds()) is not None and seconds <= 0:
+            return "seconds"
+        if settings.max_episode_chars is not None and rollout.characters >= settings.max_episode_chars:
+            return "characters"
+        return None
+
+    def _remaining_seconds(self) -> float | None:
+        limit = self.live.settings.episode_timeout
+        return None if limit is None else self._start + limit - time.monotonic()
+
+    async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any]) -> Shown:
+        sent = time.monotonic()
+        try:
+            with anyio.move_on_after(self._remaining_seconds()):
+                output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
+                return self._answered(name, arguments, output, seconds=time.monotonic() - sent)
+        except (ToolRejected, ToolFailed) as error:
+            said = error.detail or f"The tool {name!r} failed without a word."
+            raise self._refused(name, arguments, said, seconds=time.monotonic() - sent) from error
+        except (ValueError, TypeError) as error:
+            # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
+            raise self._refused(name, arguments, str(error), seconds=time.monotonic() - sent) from error
+        except ORSError as error:
+            return self._broken(name, arguments, Failure(type(error).__name__, str(error)), sent=sent)
+        except asyncio.CancelledError:
+            self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), sent=sent)
+            raise
+        said = "The episode's time was up."
+        self.rollout.refused(name, arguments, said, shown=OVER, seconds=time.monotonic() - sent)
+        self.end(cut="seconds")
+        return OVER
+
+    def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, seconds: float) -> Shown:
+        content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
+        shown = content.value if isinstance(content.value, str) else content.full_text
+        self.rollout.answered(name, arguments, output, shown=shown, seconds=seconds)
+        if self.rollout.finished:
+            self.end()
+        return content.value
+
+    def _refused(self, name: str, arguments: dict[str, Any], said: str, *, seconds: float) -> SpokenError:
+        content = to_content([TextBlock(text=said)], images=False, max_chars=self._room())
+        self.rollout.refused(name, arguments, said, shown=str(content.value), seconds=seconds)
+        return SpokenError(content.value)
+
+    def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, sent: float) -> Shown:
+        self.rollout.refused(name, arguments, failure.message, shown=OVER, seconds=time.monotonic() - sent)
+        self.end(failure=failure)
+        return OVER
+
+    def _room(self) -> int | None:
+        """Return how many characters the model may be shown next."""
+        settings = self.live.settings
+        limits = [settings.max_output_chars] if settings.max_output_chars is not None else []
+        if settings.max_episode_chars is not None:
+            limits.append(settings.max_episode_chars - self.rollout.characters)
+        return min(limits, default=None)
+
+    async def _look_for_new_tools(self, session: AsyncSession) -> None:
+        """Log tools of this task that the model was not told of, once per name; asked once per task."""
+        if self.task in self.live.tasks_seen:
+            return
+        self.live.tasks_seen.add(self.task)
+        try:
+            tools = await session.list_tools()
+        except ORSError:  # it may be over before it was asked; another episode of the task will not ask again
+            return
+        for name in {tool.name for tool in tools} - self._tools - self.live.tools_logged:
+            self.live.tools_logged.add(name)
+            logger.warning(
+                "Task %d in %r has a tool that the model was not told of: %r. Name such a task in indices= or in "
+                "task_tools_discovery_index=.",
+                self.task.index,
+                self.task.split,
+                name,
+            )
+
+    def _as_record(self) -> EpisodeRecord:
+        settings, rollout = self.live.settings, self.rollout
+        return EpisodeRecord(
+            environment=settings.name,
+            target=settings.target,
+            split=rollout.split,
+            index=rollout.index,
+            session_id=rollout.session_id,
+            prompt=rollout.prompt,
+            calls=[CallRecord(**asdict(call)) for call in rollout.calls],
+            rewards=rollout.rewards,
+            reward=rollout.reward(settings.scoring),
+            status=rollout.status,
+            failure=rollout.failure.message if rollout.failure else None,
+            started=None if rollout.started is None else datetime.fromtimestamp(rollout.started, UTC),
+            seconds=rollout.seconds,
+        )
+
+
+async def _leave(session: AsyncSession, server: Server) -> None:
+    """Delete a session; what goes wrong is the client's to log, and no longer the rollout's business."""
+    try:
+        await session.__aexit__(None, None, None)
+    except ORSError as error:
+        logger.debug("A session could not be left in order: %s", error)
+    finally:
+        server.sessions -= 1

@@ -1,0 +1,68 @@
+"""The rate at which resets fail, and the point at which a run is not worth going on with.
+
+Counts; opens nothing and decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from ors_client import ORSError
+
+WINDOW = 32
+"""Resets over which the rate is taken: a batch or two, so that one bad task or one restart does not end a run."""
+
+
+class FailureRateExceeded(ORSError):
+    """Raised by a reset when more of the last resets failed than `max_failure_rate` allows.
+
+    Args:
+        kinds: The failures' kinds, each with how often it was met.
+        resets: How many resets were looked at.
+        rate: The share that was allowed.
+        last: The message of the last failure.
+    """
+
+    def __init__(self, *, kinds: dict[str, int], resets: int, rate: float, last: str) -> None:
+        self.kinds = kinds
+        self.resets = resets
+        self.rate = rate
+        listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+        super().__init__(
+            f"{sum(kinds.values())} of the last {resets} resets failed ({listed}), more than max_failure_rate={rate:g} "
+            f"allows; the last one: {last}"
+        )
+
+
+class ResetRate:
+    """The outcomes of the last resets. Counted on one thread, checked from any.
+
+    Args:
+        allowed: The share of failures that is put up with.
+    """
+
+    def __init__(self, allowed: float) -> None:
+        self._allowed = allowed
+        self._kinds: deque[str | None] = deque(maxlen=WINDOW)
+        self._exceeded: FailureRateExceeded | None = None
+
+    def succeeded(self) -> None:
+        """Count a reset that opened an episode."""
+        self._kinds.append(None)
+        self._exceeded = None
+
+    def failed(self, kind: str, message: str) -> None:
+        """Count a reset that did not."""
+        self._kinds.append(kind)
+        kinds = Counter(kind for kind in self._kinds if kind is not None)
+        if len(self._kinds) == WINDOW and kinds.total() > self._allowed * WINDOW:
+            self._exceeded = FailureRateExceeded(kinds=dict(kinds), resets=WINDOW, rate=self._allowed, last=message)
+
+    def check(self) -> None:
+        """Let a run go on, or end it.
+
+        Raises:
+            FailureRateExceeded: The last failure was one too many.
+        """
+        if self._exceeded is not None:
+            raise self._exceeded

@@ -1,0 +1,82 @@
+"""The reward function that TRL calls with a batch's rollouts: hands over their rewards, and logs what they met.
+
+It scores nothing itself: what a rollout is worth its environment says. Once the rewards are read, the sessions have
+served and are released.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._environment import owns_reward, seat_of
+from ._seat import Seat
+
+LogMetric = Callable[[str, float], None]
+LogExtra = Callable[[str, list[Any]], None]
+
+
+def environment_reward(
+    environments: Sequence[Any] | None = None,
+    *,
+    log_metric: LogMetric | None = None,
+    log_extra: LogExtra | None = None,
+    **_: Any,
+) -> list[float | None]:
+    """Return the reward of every rollout; `None`, which TRL leaves out, where nothing was scored.
+
+    Args:
+        environments: What TRL holds, in the order of the rollouts. One of another kind is worth `None`.
+        log_metric: TRL's, if it hands one.
+        log_extra: TRL's, if it hands one.
+
+    Raises:
+        ValueError: There are no environments, or they own their reward, which TRL would add to this one.
+    """
+    if environments is None:
+        raise ValueError(
+            "This trainer hands reward functions no environments. Pass owns_reward=True to OpenRewardSpec and "
+            "reward_funcs=None to the trainer."
+        )
+    if any(map(owns_reward, environments)):
+        raise ValueError(
+            "These environments own their reward (owns_reward=True), and TRL would add this function's to it; pass "
+            "reward_funcs=None to the trainer."
+        )
+    seats = [seat_of(environment) for environment in environments]
+    rewards = [seat.reward if seat is not None else None for seat in seats]
+    ours = [seat for seat in seats if seat is not None]
+    if log_metric is not None and ours:
+        for name, value in _metrics(ours).items():
+            log_metric(name, value)
+    if log_extra is not None and ours:
+        log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
+        log_extra("calls", [len(seat.rollout.calls) if seat is not None else None for seat in seats])
+        log_extra("session_id", [seat.rollout.session_id if seat is not None else None for seat in seats])
+    for seat in ours:
+        seat.release()
+    return rewards
+
+
+def _metrics(seats: Sequence[Seat]) -> dict[str, float]:
+    """Return what a batch of rollouts met, as shares and means; a kind of trouble that was met once stays listed."""
+    rollouts = [seat.rollout for seat in seats]
+    lives = {seat.live for seat in seats} - {None}
+    trouble = Counter(rollout.status.replace(": ", "/") for rollout in rollouts if rollout.failure or rollout.cut)
+    for live in lives:
+        if live is not None:
+            live.trouble.update(trouble)
+            trouble.update(dict.fromkeys(live.trouble, 0))
+    totals = {
+        "scored": sum(seat.reward is not None for seat in seats),
+        "finished": sum(rollout.finished for rollout in rollouts),
+        "failed": sum(rollout.failure is not None for rollout in rollouts),
+        "cut": sum(rollout.cut is not None for rollout in rollouts),
+        "calls": sum(len(rollout.calls) for rollout in rollouts),
+        "late_calls": sum(rollout.late_calls for rollout in rollouts),
+        "seconds": sum(seat.seconds for seat in seats),
+        **trouble,
+    }
+    means = {f"environment/{name}": total / len(seats) for name, total in totals.items()}
+    return means | {"environment/sessions_open": float(sum(live.sessions for live in lives if live is not None))}

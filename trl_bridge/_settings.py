@@ -1,0 +1,105 @@
+"""Everything that a spec's rollouts are told, as one frozen value that crosses process boundaries.
+
+Holds choices and checks them; opens nothing. A `repr` shows neither the key nor the secrets; a pickle carries both, as
+a worker needs them.
+"""
+
+from __future__ import annotations
+
+import operator
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, SupportsIndex, cast
+
+from ors_client import KeepalivePolicy, Layout, RetryPolicy, Secret, TaskRef, Timeouts
+
+from ._scoring import Scoring
+
+Prompts = Literal["reset", "dataset"]
+Secrets = Mapping[str, str | Secret | tuple[str, Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a spec was asked for, but for the choice of its tasks.
+
+    Args:
+        servers: Where sessions are opened; `None` is the catalogue.
+        name: The environment's name there; `None` is the only one.
+        call_timeout: Seconds for one call.
+        episode_timeout: Seconds from the first request of an episode; what runs then is cut and keeps its score.
+        max_calls: Calls of one episode that are sent; the next one is answered on the spot and ends it.
+        max_output_chars: Characters of one prompt or output that the model sees; the middle goes first.
+        max_episode_chars: Characters of all outputs of an episode that the model sees.
+        max_concurrency: Requests of rollouts (an opening, a call) that run at one time in this process.
+        max_failure_rate: The share of failed resets above which the run stops.
+        forward_api_key: Hand the catalogue's key to its environments as their secret `api_key`.
+        key: Tells specs apart; one connection serves all copies of a spec in a process.
+    """
+
+    servers: tuple[str | Layout | None, ...]
+    name: str | None = None
+    variant: str | None = None
+    split: str = "train"
+    api_key: str | None = field(default=None, repr=False)
+    secrets: Secrets | None = field(default=None, repr=False)
+    forward_api_key: bool = True
+    toolset: str | None = None
+    call_timeout: float | None = 1800.0
+    episode_timeout: float | None = None
+    max_calls: int | None = None
+    max_output_chars: int | None = None
+    max_episode_chars: int | None = None
+    max_concurrency: int | None = None
+    max_failure_rate: float = 0.5
+    images: bool = False
+    owns_reward: bool = False
+    prompts: Prompts = "reset"
+    record: str | None = None
+    scoring: Scoring = field(default_factory=Scoring)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    keepalive: KeepalivePolicy = field(default_factory=KeepalivePolicy)
+    timeout: Timeouts = field(default_factory=Timeouts)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
+
+    def __post_init__(self) -> None:
+        """Reject limits under which no episode could run."""
+        for name in ("call_timeout", "episode_timeout"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name} is a positive number of seconds or None, not {seconds!r}.")
+        for name in ("max_calls", "max_output_chars", "max_episode_chars", "max_concurrency"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+                raise ValueError(f"{name} is a positive integer or None, not {number!r}.")
+        if not 0 <= self.max_failure_rate <= 1:
+            raise ValueError(f"max_failure_rate is a share between 0 and 1, not {self.max_failure_rate!r}.")
+        if self.prompts not in ("reset", "dataset"):
+            raise ValueError(f"prompts is 'reset' or 'dataset', not {self.prompts!r}.")
+
+    @property
+    def target(self) -> str:
+        """The servers and the environment, as a record names them."""
+        places = (
+            "the catalogue" if place is None else place.sessions if isinstance(place, Layout) else place
+            for place in self.servers
+        )
+        return ", ".join(places)
+
+    def task(self, row: Mapping[str, Any]) -> TaskRef:
+        """Return the task that a dataset row stands for.
+
+        Raises:
+            ValueError: The row names none. It is never guessed, as every rollout would then train on the same task.
+        """
+        index = row.get("task_index")
+        if index is None:
+            raise ValueError(
+                f"A dataset row has no task_index; its columns are {sorted(row)}. Trainers strip the columns that they "
+                "do not know unless their configuration says remove_unused_columns=False."
+            )
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise ValueError(f"A dataset row's task_index is an integer, not {index!r}.")
+        split = row.get("split")
+        return TaskRef(str(split) if split else self.split, operator.index(cast("SupportsIndex", index)))

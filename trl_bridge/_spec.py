@@ -1,0 +1,309 @@
+"""`OpenRewardSpec`: what a trainer's three slots need, from the address of an ORS server.
+
+Checks what it was asked for, asks the server when a property is read, and owns the life of the connection behind it.
+Knows nothing of how rollouts are run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ors_client import KeepalivePolicy, Layout, RetryPolicy, TaskRef, Timeouts
+
+from ._connection import connect
+from ._dataset import build
+from ._discovery import discover_tools, fetch_tasks, sample
+from ._environment import EnvironmentFactory
+from ._rewards import environment_reward
+from ._scoring import OnFailure, Reduction, Scoring
+from ._settings import Prompts, Secrets, Settings
+
+if TYPE_CHECKING:
+    from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+_CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
+
+
+class OpenRewardSpec:
+    """An ORS environment, as the slots of a TRL trainer; a drop-in for `trl.experimental.openreward.OpenRewardSpec`.
+
+    Nothing is contacted until a property is read. It is a context manager, and closes at the interpreter's exit.
+
+    Args:
+        target: A catalogue name (`"owner/name"`), the URL of a server, a `Layout`, or several URLs that serve the same
+            environment: sessions are spread over them.
+        num_tasks: Train on the first so many tasks; `None` on all.
+        split: The split that they are taken from.
+        indices: Train on these tasks instead. Negative ones count from the end.
+        api_key: For the servers of `target` alone.
+        secrets: For the environment. A catalogue environment gets the key as `api_key` unless this is given.
+        env_name: The environment's name on a server with several.
+        include_metadata: Add a column per key of the task specs.
+        discover_task_tools: Look for tools of single tasks; each task that is looked at costs a short session.
+        task_tools_discovery_index: The one task to look at. By default these are all of `indices`, or else a few spread
+            over the split.
+        variant: Of a catalogue environment.
+        toolset: One of the server's named sets of tools.
+        max_output_chars: The most characters of one prompt or output that the model sees; the middle is cut.
+        max_episode_chars: The most characters of all outputs of an episode; it then ends, with its score.
+        max_calls: The most calls of an episode; it then ends, with its score.
+        call_timeout: Seconds for one call; a longer one breaks the episode. `None` waits as long as it shows life.
+        episode_timeout: Seconds for an episode; it then ends, with its score.
+        reward: Which step rewards count: `"last"`, `"sum"`, `"mean"` or `"max"` of those that are not null.
+        unscored: The reward of a rollout that nothing scored; `None` leaves it out.
+        on_failure: The reward of a rollout that the infrastructure broke: `"unscored"`, `"keep"`, or a number.
+        clamp: The lowest and the highest reward.
+        unfinished_penalty: Subtracted from the reward of a rollout that did not finish.
+        max_failure_rate: The share of the last resets that may fail before the run is stopped.
+        owns_reward: Give the environments a `get_reward`, for trainers that hand reward functions no environments. The
+            trainer's `reward_funcs` is then `None`.
+        images: Pass images on, to a model that sees them; otherwise text says what is left out.
+        forward_api_key: Whether a catalogue environment gets the key as a secret.
+        prompts: Where the prompt comes from: `"reset"`, or `"dataset"`, which fetches all prompts once and lets resets
+            return at once. Right only where a prompt depends on nothing but its task.
+        max_concurrency: The most openings and calls at one time in each process.
+        record: A file that gets a line of JSON for every episode that ends.
+        retry: What is repeated, how often and how fast.
+        keepalive: How sessions are kept while the model thinks.
+        timeout: How long is waited for what.
+
+    Raises:
+        ValueError: The arguments do not make sense, alone or together.
+        TypeError: A task index is no integer.
+    """
+
+    def __init__(
+        self,
+        target: str | Layout | Sequence[str | Layout],
+        *,
+        num_tasks: int | None = None,
+        split: str = "train",
+        indices: Sequence[int] | None = None,
+        api_key: str | None = None,
+        secrets: Secrets | None = None,
+        env_name: str | None = None,
+        include_metadata: bool = True,
+        discover_task_tools: bool = True,
+        task_tools_discovery_index: int | None = None,
+        variant: str | None = None,
+        toolset: str | None = None,
+        max_output_chars: int | None = None,
+        max_episode_chars: int | None = None,
+        max_calls: int | None = None,
+        call_timeout: float | None = 1800.0,
+        episode_timeout: float | None = None,
+        reward: Reduction = "last",
+        unscored: float | None = None,
+        on_failure: OnFailure = "unscored",
+        clamp: tuple[float | None, float | None] | None = None,
+        unfinished_penalty: float = 0.0,
+        max_failure_rate: float = 0.5,
+        owns_reward: bool = False,
+        images: bool = False,
+        forward_api_key: bool = True,
+        prompts: Prompts = "reset",
+        max_concurrency: int | None = None,
+        record: str | os.PathLike[str] | None = None,
+        retry: RetryPolicy | None = None,
+        keepalive: KeepalivePolicy | None = None,
+        timeout: Timeouts | None = None,
+    ) -> None:
+        if num_tasks is not None and indices is not None:
+            raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
+        servers, name = _places(target, env_name)
+        if servers == (None,):
+            variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
+        self._num_tasks = _checked_count(num_tasks)
+        self._indices = _checked_indices(indices)
+        self._include_metadata = include_metadata
+        self._discover_task_tools = discover_task_tools
+        self._discovery_index = task_tools_discovery_index
+        settings = Settings(
+            servers=servers,
+            name=name,
+            variant=variant,
+            split=split,
+            api_key=api_key,
+            secrets=secrets,
+            forward_api_key=forward_api_key,
+            toolset=toolset,
+            call_timeout=call_timeout,
+            episode_timeout=episode_timeout,
+            max_calls=max_calls,
+            max_output_chars=max_output_chars,
+            max_episode_chars=max_episode_chars,
+            max_concurrency=max_concurrency,
+            max_failure_rate=max_failure_rate,
+            images=images,
+            owns_reward=owns_reward,
+            prompts=prompts,
+            record=None if record is None else os.fspath(record),
+            scoring=Scoring(
+                reward=reward,
+                unscored=unscored,
+                on_failure=on_failure,
+                clamp=clamp,
+                unfinished_penalty=unfinished_penalty,
+            ),
+            retry=retry or RetryPolicy(),
+            keepalive=keepalive or KeepalivePolicy(),
+            timeout=timeout or Timeouts(),
+        )
+        self._connection = connect(settings)
+
+    @cached_property
+    def train_dataset(self) -> Dataset:
+        """The tasks as a dataset: `prompt` (an empty user turn), `task_index`, `split`, and the metadata's columns."""
+        return self._dataset(self._connection.settings.split, num_tasks=self._num_tasks, indices=self._indices)
+
+    def dataset(self, split: str, *, num_tasks: int | None = None, indices: Sequence[int] | None = None) -> Dataset:
+        """Return the dataset of another split, for evaluation; the environments serve it as well.
+
+        Args:
+            split: The split.
+            num_tasks: The first so many; by default the spec's own number, if it has one.
+            indices: Exactly these.
+        """
+        if indices is not None:
+            return self._dataset(split, num_tasks=None, indices=_checked_indices(indices))
+        return self._dataset(split, num_tasks=_checked_count(num_tasks) or self._num_tasks, indices=None)
+
+    @cached_property
+    def environment_factory(self) -> EnvironmentFactory:
+        """What makes the environments of the rollouts; picklable, takes no arguments, opens no session."""
+        live = self._connection.live
+        return EnvironmentFactory(self._connection, live.loop.run(self._discover()))
+
+    @property
+    def reward_funcs(self) -> Callable[..., list[float | None]]:
+        """The reward function: every rollout's reward, by default its last non-null one, `None` if nothing scored it.
+
+        Raises:
+            ValueError: The environments own their reward, to which TRL would add this one.
+        """
+        if self._connection.settings.owns_reward:
+            raise ValueError(
+                "With owns_reward=True the environments hand TRL their reward, and reward_funcs would be added to it; "
+                "pass reward_funcs=None to the trainer."
+            )
+        return environment_reward
+
+    def check(self, args: Any) -> None:
+        """Raise unless the training dataset fills at least one batch of a trainer with this configuration.
+
+        A trainer drops the batch that it can't fill, and with a single such batch trains on nothing, in silence.
+
+        Args:
+            args: A `GRPOConfig`.
+
+        Raises:
+            ValueError: There are fewer tasks than a batch has prompts.
+        """
+        check_batch(len(self.train_dataset), args)
+
+    def close(self) -> None:
+        """Delete all open sessions and close the connection of this process; may be called again."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker needs the tools, which the factory holds; the dataset goes its own way.
+        return {name: value for name, value in self.__dict__.items() if name != "train_dataset"}
+
+    def __repr__(self) -> str:
+        settings = self._connection.settings
+        chosen = f", num_tasks={self._num_tasks}" if self._num_tasks is not None else ""
+        chosen += f", indices={list(self._indices)!r}" if self._indices is not None else ""
+        name = f", env_name={settings.name!r}" if settings.name is not None else ""
+        return f"OpenRewardSpec({settings.target!r}{name}, split={settings.split!r}{chosen})"
+
+    def _dataset(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> Dataset:
+        live = self._connection.live
+        tasks = live.loop.run(fetch_tasks(live.environment, split, num_tasks=num_tasks, indices=indices))
+        return build(tasks, split=split, include_metadata=self._include_metadata)
+
+    async def _discover(self) -> Any:
+        live, split = self._connection.live, self._connection.settings.split
+        if not self._discover_task_tools:
+            return await live.environment.list_tools()
+        if self._discovery_index is not None:
+            tasks = [TaskRef(split, self._discovery_index)]
+        elif self._indices is not None:
+            tasks = [TaskRef(split, index) for index in sorted(set(self._indices))]
+        else:
+            tasks = await sample(live.environment, split, num_tasks=self._num_tasks)
+        live.tasks_seen.update(tasks)
+        return await discover_tools(
+            live.environment, tasks, secrets=live.secrets, toolset=self._connection.settings.toolset
+        )
+
+
+def check_batch(tasks: int, args: Any) -> None:
+    """Raise unless `tasks` fill at least one batch of a trainer with the configuration `args`."""
+    prompts = args.generation_batch_size // args.num_generations
+    if tasks < prompts:
+        raise ValueError(
+            f"The dataset has {tasks} tasks, but a batch has {prompts} prompts (generation_batch_size="
+            f"{args.generation_batch_size} / num_generations={args.num_generations}), and the trainer drops batches "
+            "that are not full. Make the batch smaller, or name tasks more than once with indices=[...]."
+        )
+
+
+def _places(
+    target: str | Layout | Sequence[str | Layout], env_name: str | None
+) -> tuple[tuple[str | Layout | None, ...], str | None]:
+    """Return the servers that a target stands for, and the environment's name there."""
+    if isinstance(target, Layout):
+        return (target,), env_name
+    if not isinstance(target, str):
+        places = tuple(target)
+        if not places:
+            raise ValueError("target is an empty list; name at least one server.")
+        for place in places:
+            if isinstance(place, str) and "://" not in place:
+                raise ValueError(f"Each of several targets is a URL, unlike {place!r}.")
+            _checked_url(place)
+        return places, env_name
+    if "://" in target:
+        _checked_url(target)
+        return (target,), env_name
+    if not _CATALOGUE_NAME.fullmatch(target):
+        raise ValueError(
+            f"{target!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
+        )
+    return (None,), target
+
+
+def _checked_url(place: str | Layout) -> None:
+    if isinstance(place, str):
+        Layout.single(place)  # raises where a client would, but when the mistake is made
+
+
+def _checked_count(num_tasks: int | None) -> int | None:
+    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise ValueError(f"num_tasks is a positive integer, or None for all tasks, not {num_tasks!r}.")
+    return num_tasks
+
+
+def _checked_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
+    if indices is None:
+        return None
+    chosen = tuple(indices)
+    if not chosen:
+        raise ValueError("indices is empty; name at least one task, or leave it out for all tasks.")
+    for index in chosen:
+        if not isinstance(index, int) or isinstance(index, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise TypeError(f"indices holds integers, not {index!r}.")
+    return chosen
