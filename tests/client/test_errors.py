@@ -1,11 +1,14 @@
 """Every error keeps its type, message and fields wherever it travels, and says what happened in one line."""
 
 import copy
+import importlib
 import multiprocessing
 import pickle
+import pkgutil
 
 import pytest
 
+import ors_client
 from ors_client import _errors
 from ors_client._errors import (
     AuthenticationError,
@@ -28,6 +31,7 @@ from ors_client._errors import (
     TransportError,
     one_line,
 )
+from ors_client._transport import BodySecretsRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -39,6 +43,7 @@ MAKERS = {
     ResultLost: lambda: ResultLost("Tool 'echo'", reason="unknown task_id", attempts=2, **WHERE),
     DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),
     StatusError: lambda: StatusError("POST /echo/call", status=500, detail="ValueError: x\ny", **WHERE),
+    BodySecretsRefused: lambda: BodySecretsRefused("POST /create", status=422, detail="extra", **WHERE),
     AuthenticationError: lambda: AuthenticationError("GET /tools", status=401, detail="no key", **WHERE),
     BillingError: lambda: BillingError("GET /tools", status=402, detail="no credit", **WHERE),
     CapacityError: lambda: CapacityError("POST /create", status=429, detail="full", retry_after=2.5, **WHERE),
@@ -63,17 +68,20 @@ def facts(error):
 
 
 def raise_one(name):
-    error = MAKERS[getattr(_errors, name)]()
-    raise error
+    raise next(make() for kind, make in MAKERS.items() if kind.__name__ == name)
 
 
 def test_table_of_errors_is_complete():
+    for module in pkgutil.iter_modules(ors_client.__path__):
+        importlib.import_module(f"ors_client.{module.name}")
     assert {kind for kind in classes() if kind.__module__.startswith("ors_client")} == set(MAKERS)
 
 
 def test_tree_in_the_docstring_names_every_class():
     tree = _errors.__doc__.split("\n\n")[1]
-    assert all(f" {kind.__name__} " in f" {tree} ".replace("\n", " ") for kind in MAKERS)
+    assert all(
+        f" {kind.__name__} " in f" {tree} ".replace("\n", " ") for kind in MAKERS if kind.__module__ == _errors.__name__
+    )
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=lambda make: type(make()).__name__)
@@ -176,6 +184,12 @@ def test_field_holds_the_fact_word_for_word(kind, field, expected):
 )
 def test_message_says_what_happened_or_what_to_do(kind, said):
     assert said in str(MAKERS[kind]())
+
+
+def test_error_is_placed_once_by_whoever_knows_the_place():
+    placed = LimitExceeded("A result is too long", limit="result_bytes", maximum=10).at(**WHERE)
+    assert facts(placed) == facts(MAKERS[LimitExceeded]())
+    assert placed.at(url="http://elsewhere", session_id="s-2") is placed
 
 
 def test_missing_name_on_a_server_with_several_environments_lists_them():
