@@ -248,7 +248,8 @@ def _forms(value: str) -> set[str]:
     forms |= {line for line in value.splitlines() if len(line) >= 2 * _SHORT}
     forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
     forms |= {json.dumps(form)[1:-1] for form in forms}  # JSON text within JSON text
-    forms |= {repr(value)[1:-1], html.escape(value), quote(value.encode("utf-8", "surrogatepass"), safe="")}
+    raw = value.encode("utf-8", "surrogatepass")
+    forms |= {repr(value)[1:-1], repr(raw)[2:-1], html.escape(value), quote(raw, safe="")}
     return forms
 
 

@@ -203,6 +203,7 @@ SPELLINGS = {
     "as JSON in UTF-8": lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
     "as JSON within JSON": lambda value: json.dumps(json.dumps(value))[3:-3],
     "as Python": lambda value: repr(value)[1:-1],
+    "as Python's bytes": lambda value: repr(value.encode())[2:-1],
     "in HTML": html.escape,
     "in a URL": lambda value: quote(value, safe=""),
     "in base64": lambda value: base64.b64encode(value.encode()).decode(),
