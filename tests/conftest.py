@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-for folder in (ROOT, ROOT / "tests"):
+for folder in (ROOT / "tests", ROOT):  # the last one comes first, so that `fixtures` is the package of that name
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
