@@ -10,6 +10,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
+from ._credentials import Hidden
 from ._credentials import api_key as choose_key
 from ._credentials import environment as variables
 from ._environment import AsyncEnvironment
@@ -59,7 +60,7 @@ class AsyncClient:
     ) -> None:
         environ = variables()
         self._destination = resolve(url, environ)
-        self._api_key = choose_key(api_key, self._destination, environ)
+        self._api_key = Hidden(choose_key(api_key, self._destination, environ) or "")
         self._retry = retry
         self._keepalive_policy = keepalive
         self._timeouts = timeout
@@ -147,7 +148,7 @@ class AsyncClient:
     def _transport(self, timeouts: Timeouts) -> Transport:
         return Transport(
             self._destination,
-            api_key=self._api_key,
+            api_key=self._api_key.value or None,
             timeouts=timeouts,
             retry=self._retry,
             limits=self._limits,

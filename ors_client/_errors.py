@@ -27,15 +27,15 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, cast
 
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
 
 
 def one_line(text: object, limit: int = _EXCERPT) -> str:
-    """Fold `text` to one line of at most `limit` characters, fit for a message."""
-    line = " ".join(str(text).split())
+    """Fold `text` to one printable line of at most `limit` characters, fit for a message."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= limit else f"{line[:limit]}... ({len(line)} characters)"
 
 
@@ -65,12 +65,21 @@ class ORSError(Exception):
         self.session_id = session_id
         super().__init__(message + _place(url, session_id))
 
-    def at(self, *, url: str | None, session_id: str | None) -> Self:
-        """Return this error with the place where it happened, or itself if it has one."""
-        if self.url is not None or self.session_id is not None:
-            return self
-        message = f"{self.args[0]}{_place(url, session_id)}"
-        facts: dict[str, object] = {**self.__dict__, "url": url, "session_id": session_id}
+    def at(self, *, url: str | None, session_id: str | None, show: Callable[[str], str] = str) -> Self:
+        """Return this error as its place knows it.
+
+        Args:
+            url: Where it happened; added to an error that names no place yet.
+            session_id: Likewise.
+            show: Applied to every text in the error: what hides the secrets that a server may echo.
+        """
+        placed = self.url is not None or self.session_id is not None
+        message = show(str(self.args[0])) + ("" if placed else _place(url, session_id))
+        facts: dict[str, object] = {
+            name: show(value) if isinstance(value, str) else value for name, value in self.__dict__.items()
+        }
+        if not placed:
+            facts |= {"url": url, "session_id": session_id}
         return cast("Self", _rebuild(type(self), (message,), facts))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -156,11 +165,9 @@ class StatusError(ORSError):
     ) -> None:
         self.status = status
         self.detail = detail
-        said = f": {one_line(detail)}" if detail else ""
+        said = f": {one_line(detail).rstrip('.')}" if detail else ""
         advice = f" {self.advice}" if self.advice else ""
-        super().__init__(
-            f"{doing} was answered with HTTP {status}{said}.{advice}".replace("..", "."), url=url, session_id=session_id
-        )
+        super().__init__(f"{doing} was answered with HTTP {status}{said}.{advice}", url=url, session_id=session_id)
 
 
 class AuthenticationError(StatusError):
@@ -211,8 +218,8 @@ class ProtocolError(ORSError):
     ) -> None:
         self.problem = problem
         self.excerpt = excerpt
-        said = f"; it begins {one_line(excerpt)!r}" if excerpt else ""
-        super().__init__(f"{problem}{said}. Is this an ORS server?", url=url, session_id=session_id)
+        said = f"; it begins {one_line(excerpt)!r}. Is this an ORS server?" if excerpt else "."
+        super().__init__(f"{problem}{said}", url=url, session_id=session_id)
 
 
 class LimitExceeded(ProtocolError):

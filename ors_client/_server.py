@@ -103,8 +103,8 @@ class Server:
         """
         if not secrets:
             return None, None
-        self.transport.hide(_values(secrets))
         header = encode_header(secrets, catalogue=self.transport.destination.catalogue)
+        self.transport.hide([*_values(secrets), header])
         if self._takes_body_secrets and await self.version() is not None:
             self._takes_body_secrets = False
         return header, encode_body(secrets) if self._takes_body_secrets else None

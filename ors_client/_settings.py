@@ -32,10 +32,8 @@ class Timeouts:
     def __post_init__(self) -> None:
         """Reject limits that no wait can keep."""
         for field in fields(self):
-            value: float | None = getattr(self, field.name)
-            if value is None and field.name == "call":
-                continue
-            if value is None or not value > 0:
+            value: object = getattr(self, field.name)
+            if (value is not None or field.name != "call") and not _is_number(value, above=0):
                 raise ValueError(f"Timeouts.{field.name} is a positive number of seconds, not {value!r}.")
 
 
@@ -58,11 +56,13 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         """Reject policies that can't be followed."""
-        if self.attempts < 1:
-            raise ValueError(f"RetryPolicy.attempts is at least 1, not {self.attempts!r}.")
-        if self.first_delay < 0 or self.max_delay < 0:
-            raise ValueError(f"RetryPolicy delays are not negative: {self.first_delay!r}, {self.max_delay!r}.")
-        if not 0 <= self.jitter <= 1:
+        if not _is_count(self.attempts, least=1):
+            raise ValueError(f"RetryPolicy.attempts is a whole number of at least 1, not {self.attempts!r}.")
+        for name in ("first_delay", "max_delay"):
+            delay: object = getattr(self, name)
+            if not _is_number(delay, above=-math.ulp(0.0)) or delay == math.inf:
+                raise ValueError(f"RetryPolicy.{name} is a number of seconds and not negative, unlike {delay!r}.")
+        if not _is_number(self.jitter, above=-math.ulp(0.0)) or self.jitter > 1:
             raise ValueError(f"RetryPolicy.jitter is a share between 0 and 1, not {self.jitter!r}.")
 
 
@@ -80,9 +80,9 @@ class KeepalivePolicy:
 
     def __post_init__(self) -> None:
         """Reject a rhythm that can't keep a session."""
-        if not self.interval > 0 or not math.isfinite(self.interval):
+        if not _is_number(self.interval, above=0) or self.interval == math.inf:
             raise ValueError(f"KeepalivePolicy.interval is a positive number of seconds, not {self.interval!r}.")
-        if not self.tolerance >= self.interval:
+        if not _is_number(self.tolerance, above=0) or self.tolerance < self.interval:
             raise ValueError(
                 f"KeepalivePolicy.tolerance ({self.tolerance!r}) is at least one interval ({self.interval!r})."
             )
@@ -109,6 +109,15 @@ class Limits:
     def __post_init__(self) -> None:
         """Reject limits below which nothing works."""
         for field in fields(self):
-            value: int = getattr(self, field.name)
-            if value < (0 if field.name == "redirects" else 1):
-                raise ValueError(f"Limits.{field.name} is a positive number, not {value!r}.")
+            value: object = getattr(self, field.name)
+            if not _is_count(value, least=0 if field.name == "redirects" else 1):
+                raise ValueError(f"Limits.{field.name} is a positive whole number, not {value!r}.")
+
+
+def _is_number(value: object, *, above: float) -> bool:
+    # A comparison with NaN is false, and True is a number to Python but to nobody else.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > above
+
+
+def _is_count(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -200,11 +200,10 @@ class Transport:
             self._answered = True
             if response.status_code not in {301, 302, 303, 307, 308}:
                 return response
-            target = follow(str(url), response.headers.get("location", ""), layout=self.destination.layout)
             if response.status_code in {301, 302, 303}:  # they may turn the request into another one
                 return response
             await _close(response)
-            url = httpx.URL(target)
+            url = httpx.URL(follow(str(url), response.headers.get("location", ""), layout=self.destination.layout))
         raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
 
     def _request(self, operation: Operation[Any], url: httpx.URL, stream: Stream | None) -> httpx.Request:
@@ -229,6 +228,8 @@ class Transport:
     async def _read(
         self, operation: Operation[Any], response: httpx.Response, stream: Stream | None, wait: _Wait
     ) -> _Answer | Fault:
+        if response.status_code in {301, 302, 303}:
+            follow(self._address(operation), response.headers.get("location", ""), layout=self.destination.layout)
         if not 200 <= response.status_code < 300:
             return self._judge(operation, response, await self._body(response, wait, maximum=_ERROR_BODY))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -248,24 +249,23 @@ class Transport:
         return self._conclude(operation, stream)
 
     async def _body(self, response: httpx.Response, wait: _Wait, *, maximum: int | None = None) -> str:
-        """Read a whole body; with `maximum`, its beginning."""
+        """Read a whole body; with `maximum`, its beginning, fit to be shown."""
         limit = self.limits.result_bytes
         body = bytearray()
         async for chunk in response.aiter_bytes():
             wait.heard()
             body += chunk
             if maximum is not None and len(body) >= maximum:
-                return body[:maximum].decode("utf-8", "replace")
+                break
             if len(body) > limit:
                 raise LimitExceeded("An answer is too long", limit="result_bytes", maximum=limit)
         if maximum is not None:
-            return body.decode("utf-8", "replace")
+            return self.show(body[:maximum].decode("utf-8", "replace"))
         try:
             return body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ProtocolError(
-                "An answer is not UTF-8", excerpt=body[:_ERROR_BODY].decode("utf-8", "replace")
-            ) from error
+            excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
+            raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
 
     def _judge(self, operation: Operation[Any], response: httpx.Response, text: str) -> Fault:
         try:
@@ -276,10 +276,8 @@ class Transport:
             said = detail(body)
             if response.status_code == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
-        url = self._hosts[operation.host] + operation.path
-        judgement = judge_status(
-            operation, response.status_code, response.headers, self.show(said), url=url, now=time.time()
-        )
+        url = self._address(operation)
+        judgement = judge_status(operation, response.status_code, response.headers, said, url=url, now=time.time())
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement
@@ -289,14 +287,12 @@ class Transport:
 
     @contextlib.contextmanager
     def _placing(self, operation: Operation[Any]) -> Generator[None]:
-        """Add the place to errors that were raised by modules which do not know it."""
+        """Add the place to errors, which most who raise them do not know, and keep keys and secrets out of them."""
         try:
             yield
         except ORSError as error:
-            placed = error.at(url=self._address(operation), session_id=operation.session_id)
-            if placed is error:
-                raise
-            raise placed from error.__cause__
+            place = {"url": self._address(operation), "session_id": operation.session_id}
+            raise error.at(**place, show=self.show) from error.__cause__
 
     # --- Outcomes ----------------------------------------------------------------------------------------------------
 
@@ -311,7 +307,7 @@ class Transport:
                 operation.name, reason="the server no longer knows the call", session_id=operation.session_id
             )
         if isinstance(outcome, Raised) and operation.raised is not None:
-            raise operation.raised(self.show(outcome.text))
+            raise operation.raised(self.show(outcome.text))  # before its message is cut, maybe within a secret
         raise ProtocolError(f"{operation.name} ended without a result")
 
     def _parse(self, operation: Operation[T], text: str) -> T:
@@ -319,10 +315,9 @@ class Transport:
             return operation.parse(decode(text, limits=self.limits))
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
-            problem = f"{operation.name} was answered with something else than the standard says"
-            raise ProtocolError(
-                f"{problem} ({self.show(str(error).splitlines()[0])})", excerpt=self.show(text[:_ERROR_BODY])
-            ) from None
+            said = self.show(str(error)).partition("\n")[0]
+            problem = f"{operation.name} was answered with something else than the standard says ({said})"
+            raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 
 class _Wait:
@@ -383,7 +378,7 @@ class _EventBody:
                     yield text
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
-            raise ProtocolError("A stream is not UTF-8", excerpt=repr(error.object[:80])) from error
+            raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

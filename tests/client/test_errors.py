@@ -189,7 +189,24 @@ def test_message_says_what_happened_or_what_to_do(kind, said):
 def test_error_is_placed_once_by_whoever_knows_the_place():
     placed = LimitExceeded("A result is too long", limit="result_bytes", maximum=10).at(**WHERE)
     assert facts(placed) == facts(MAKERS[LimitExceeded]())
-    assert placed.at(url="http://elsewhere", session_id="s-2") is placed
+    assert facts(placed.at(url="http://elsewhere", session_id="s-2")) == facts(placed)
+
+
+def test_error_hides_a_secret_in_its_message_and_in_its_fields():
+    error = ToolFailed("echo", detail="token hunter2 is wrong").at(
+        **WHERE, show=lambda text: text.replace("hunter2", "***")
+    )
+    assert "hunter2" not in str(error)
+    assert error.detail == "token *** is wrong"
+
+
+def test_dots_of_a_servers_text_survive_in_the_message():
+    error = StatusError("GET /prompt", status=500, detail="no such file: ../../etc")
+    assert "../../etc." in str(error)
+
+
+def test_message_holds_no_control_characters():
+    assert str(ToolFailed("echo", detail="\x1b[31mred\u202e")).isprintable()
 
 
 def test_missing_name_on_a_server_with_several_environments_lists_them():
