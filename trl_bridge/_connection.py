@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from ors_client import AsyncClient, AsyncEnvironment, ClientStateError, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter
@@ -38,6 +38,13 @@ class Server:
         self.sessions = 0
 
 
+class Running(Protocol):
+    """An episode that has not ended."""
+
+    def end(self) -> None:
+        """End it as it stands."""
+
+
 class Live:
     """The open half of a connection. Its coroutines and its plain attributes belong to its loop.
 
@@ -47,6 +54,7 @@ class Live:
         tasks_seen: Tasks whose tools were compared with those that the model was told of.
         tools_logged: Names of tools that were missing there.
         trouble: Kinds of failures and cuts that were met.
+        running: Episodes that have not ended.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -57,6 +65,7 @@ class Live:
         self.tasks_seen: set[TaskRef] = set()
         self.tools_logged: set[str] = set()
         self.trouble: set[str] = set()
+        self.running: set[Running] = set()
         self.secrets = _secrets(settings)
         self._servers: list[Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,7 +87,9 @@ class Live:
             self._servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
 
     async def close(self) -> None:
-        """Finish what runs in the background, then close the clients, which deletes the sessions that are left."""
+        """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
+        for episode in list(self.running):
+            episode.end()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
         for server in self._servers:

@@ -88,6 +88,7 @@ class Episode:
         async with self._order, self.live.slot():
             self._start = time.monotonic()
             self.rollout.started = time.time()
+            self.live.running.add(self)
             try:
                 prompt = await self._begin()
             except _FINAL as error:
@@ -124,6 +125,7 @@ class Episode:
         """Close the books, write the record, and delete the session in the background; the first end counts."""
         if not self.rollout.end(self.seconds, failure=failure, cut=cut):
             return
+        self.live.running.discard(self)
         if failure is not None:
             logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
         self.live.record(self._as_record())
