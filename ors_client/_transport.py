@@ -336,7 +336,8 @@ class _Wait:
     def heard(self) -> None:
         """Note a sign of life: from now on the limit is on silence."""
         self.last_heard = anyio.current_time()
-        if not self.draining:
+        # An answer that comes at the very moment the limit runs out does not change which limit it was.
+        if not self.draining and not self.scope.cancel_called:
             self.limit = "silence"
             self.scope.deadline = self.last_heard + self._silence
 

@@ -1,0 +1,22 @@
+"""The limits on the waits of one attempt, where no server can be made to meet them on time."""
+
+import anyio
+import pytest
+
+from ors_client._operations import ping
+from ors_client._settings import Timeouts
+from ors_client._transport import _Wait
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():
+    wait = _Wait(Timeouts(response=1e-9), ping("s"))
+    with wait.scope:
+        with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
+            while not wait.scope.cancel_called:
+                await anyio.lowlevel.checkpoint()
+            wait.heard()
+        await anyio.lowlevel.checkpoint()
+    assert wait.scope.cancelled_caught
+    assert wait.limit == "response"
