@@ -4,8 +4,19 @@ import threading
 
 import httpx
 import pytest
-from conftest import CHUNK_1, CHUNK_2, END, EVENTS, JSON_BODY, JSON_HEAD, PING, STREAM_CHUNKS, STREAM_HEAD, TASK_ID
-from raw_peers import LIMIT, ask, chunks, connect, read_to_end, read_until, request, split
+from raw_peers import LIMIT, ask, chunks, client, connect, read_to_end, read_until, request, split
+from scripted_answers import (
+    CHUNK_1,
+    CHUNK_2,
+    END,
+    EVENTS,
+    JSON_BODY,
+    JSON_HEAD,
+    PING,
+    STREAM_CHUNKS,
+    STREAM_HEAD,
+    TASK_ID,
+)
 
 from fixtures.proxy import (
     AfterEvent,
@@ -77,8 +88,8 @@ def test_refuse_is_down_from_the_request_on_and_comes_back(upstream, proxy):
             connect(proxy.url)
         assert read_to_end(bystander) == (b"", "reset")
     transport = httpx.HTTPTransport(retries=5)  # waits 0, 0.5, 1, 2 s between attempts to connect
-    with httpx.Client(transport=transport) as client:
-        assert client.post(f"{proxy.url}/ping").status_code == 200
+    with client(proxy.url, transport=transport) as pool:
+        assert pool.post("/ping").status_code == 200
     assert [made.split(b" ")[1] for made in upstream.journal] == [b"/ping", b"/ping"]
     assert proxy.find("POST", "/call")[0].ending == "reset"
 
@@ -86,6 +97,7 @@ def test_refuse_is_down_from_the_request_on_and_comes_back(upstream, proxy):
 def test_reset_before_read_of_any_connection_comes_before_a_request(upstream, proxy):
     injection = proxy.add(Rule(None, None, ResetBeforeRead()))
     with connect(proxy.url) as connection:
+        connection.sendall(b"P")
         assert read_to_end(connection) == (b"", "reset")
     assert ask(proxy.url, "/ping")[1] == "fin"
     assert (injection.acted, proxy.connections, len(upstream.journal)) == (1, 2, 1)

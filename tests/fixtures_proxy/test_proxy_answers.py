@@ -2,10 +2,9 @@
 
 import json
 
-import httpx
 import pytest
-from conftest import CHUNK_1, END, EVENTS, JSON_BODY, PING, STREAM_CHUNKS, STREAM_HEAD
-from raw_peers import ask, chunks, connect, request, split
+from raw_peers import ask, chunks, client, connect, request, split
+from scripted_answers import CHUNK_1, END, EVENTS, JSON_BODY, PING, STREAM_CHUNKS, STREAM_HEAD
 
 from fixtures.proxy import (
     BadJson,
@@ -43,8 +42,13 @@ def test_status_answers_without_the_server(upstream, proxy):
     assert proxy.requests[0].forwarded is False
 
 
+def test_status_takes_a_detail(proxy):
+    body = hit(proxy, Status(404, "Active environment not found"))[2]
+    assert json.loads(body) == {"detail": "Active environment not found"}
+
+
 def test_status_takes_its_body_and_content_type(proxy):
-    _, headers, body = hit(proxy, Status(500, "boom", {"content-type": "text/plain"}))
+    _, headers, body = hit(proxy, Status(500, body="boom", headers={"content-type": "text/plain"}))
     assert (headers["content-type"], body) == ("text/plain", b"boom")
 
 
@@ -60,8 +64,8 @@ def test_status_starting_looks_like_an_environment_in_setup(proxy):
 
 def test_status_keeps_the_connection(proxy):
     proxy.add(Rule("POST", "/ping", Status(503)))
-    with httpx.Client(base_url=proxy.url) as client:
-        assert [client.post("/ping").status_code for _ in range(2)] == [503, 200]
+    with client(proxy.url) as pool:
+        assert [pool.post("/ping").status_code for _ in range(2)] == [503, 200]
     assert proxy.connections == 1
 
 
@@ -199,9 +203,9 @@ def test_one_byte_at_a_time_in_writes_leaves_the_bytes_alone(proxy):
 @pytest.mark.parametrize("fault", [PrependBom(), RewriteLineEnds("\n"), OneByteAtATime(), ReplaceBody(b"x")], ids=repr)
 def test_rewritten_answer_keeps_the_connection(proxy, fault):
     proxy.add(Rule("GET", "/prompt", fault))
-    with httpx.Client(base_url=proxy.url) as client:
-        client.get("/env/prompt?x=1")
-        assert client.get("/ping").json() == {"status": "ok"}
+    with client(proxy.url) as pool:
+        pool.get("/env/prompt?x=1")
+        assert pool.get("/ping").json() == {"status": "ok"}
     assert proxy.connections == 1
 
 

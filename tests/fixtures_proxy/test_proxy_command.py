@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
+from raw_peers import client
 
 from fixtures.proxy import (
     CutAfterEvent,
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             """* /ping status code=429 headers='{"Retry-After": "2"}'""",
-            Rule(None, "/ping", Status(429, None, {"Retry-After": "2"})),
+            Rule(None, "/ping", Status(429, headers={"Retry-After": "2"})),
         ),
         ("* /ping redirect location=/a?b=c", Rule(None, "/ping", Redirect("/a?b=c"))),
     ],
@@ -49,7 +49,7 @@ def test_rule_in_words_is_read(text, rule):
     [
         ("POST /call", "METHOD PATH FAULT"),
         ("POST /call explode", r"No fault named 'explode'; there are: bad-json, .*silence"),
-        ("POST /call status code", "'code' is no setting of 'status'; there are: code, body, headers, times"),
+        ("POST /call status code", "'code' is no setting of 'status'; there are: code, detail, body, headers, times"),
         ("POST /call status colour=1", "'colour=1' is no setting"),
         ("POST /call status", r"'status' needs code=\.\.\."),
     ],
@@ -73,7 +73,8 @@ def start(*arguments):
 def test_command_injects_logs_and_ends_in_silence(upstream, number):
     with start("--upstream", upstream.url, "--fault", "POST /ping status code=503") as process:
         url = process.stdout.readline().split()[0]
-        statuses = [httpx.post(f"{url}/ping", headers={"X-API-Key": "secret"}).status_code for _ in range(2)]
+        with client(url, headers={"X-API-Key": "secret"}) as pool:
+            statuses = [pool.post("/ping").status_code for _ in range(2)]
         process.send_signal(number)
         output, errors = process.communicate(timeout=10)
     assert statuses == [503, 200]

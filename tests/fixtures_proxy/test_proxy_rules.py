@@ -1,7 +1,7 @@
 """Which requests a rule hits."""
 
-import httpx
 import pytest
+from raw_peers import client
 
 from fixtures.proxy import FaultProxy, Rule, Status
 
@@ -9,8 +9,8 @@ from fixtures.proxy import FaultProxy, Rule, Status
 @pytest.fixture
 def statuses(proxy):
     """Give a function that sends requests, and gives the status of each answer."""
-    with httpx.Client(base_url=proxy.url) as client:
-        yield lambda count=5, path="/ping", **more: [client.post(path, **more).status_code for _ in range(count)]
+    with client(proxy.url) as pool:
+        yield lambda count=5, path="/ping", **more: [pool.post(path, **more).status_code for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_rule_that_acted_is_on_the_record(proxy, statuses):
 
 def test_probability_is_drawn_from_the_seed(upstream):
     def draw(seed):
-        with FaultProxy(upstream.url, seed=seed) as proxy, httpx.Client(base_url=proxy.url) as client:
+        with FaultProxy(upstream.url, seed=seed) as proxy, client(proxy.url) as pool:
             proxy.add(Rule("POST", "/ping", Status(503), times=None, probability=0.5))
-            return [client.post("/ping").status_code for _ in range(30)]
+            return [pool.post("/ping").status_code for _ in range(30)]
 
     first = draw(1)
     assert first == draw(1) != draw(2)

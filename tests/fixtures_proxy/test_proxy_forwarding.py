@@ -6,8 +6,8 @@ import threading
 import httpx
 import pytest
 import trio
-from conftest import JSON_BODY, JSON_HEAD, STREAM_CHUNKS, STREAM_HEAD, TASK_ID
-from raw_peers import LIMIT, ask, connect, read_to_end, read_until, request, split
+from raw_peers import LIMIT, ask, client, connect, read_to_end, read_until, request, split
+from scripted_answers import JSON_BODY, JSON_HEAD, STREAM_CHUNKS, STREAM_HEAD, TASK_ID
 
 from fixtures.proxy import FaultProxy
 
@@ -157,7 +157,8 @@ def test_what_is_no_request_is_answered_with_400(proxy, raw):
 
 
 def test_record_holds_what_the_client_sent(proxy):
-    httpx.post(f"{proxy.url}/env/prompt?x=1", json={"a": 1}, headers=[("X-Key", "k"), ("X-Key", "l")])
+    with client(proxy.url) as pool:
+        pool.post("/env/prompt?x=1", json={"a": 1}, headers=[("X-Key", "k"), ("X-Key", "l")])
     (made,) = proxy.find("POST", "/prompt")
     assert (made.method, made.path, made.query) == ("POST", "/env/prompt", "x=1")
     assert [value for name, value in made.headers if name == "X-Key"] == ["k", "l"]
@@ -166,8 +167,18 @@ def test_record_holds_what_the_client_sent(proxy):
     assert (made.forwarded, made.upstream_status, made.rule) == (True, 200, None)
 
 
+def test_answer_to_a_client_that_leaves_once_it_has_it_is_complete(proxy):
+    for _ in range(20):
+        for path in ("/ping", "/env/call"):
+            with client(proxy.url) as pool:
+                pool.post(path)
+    proxy.settle()
+    assert {made.ending for made in proxy.requests} == {"complete"}
+
+
 def test_record_does_not_show_keys(proxy):
-    httpx.post(f"{proxy.url}/ping", content=b"secret-1", headers={"X-API-Key": "secret-2"})
+    with client(proxy.url) as pool:
+        pool.post("/ping", content=b"secret-1", headers={"X-API-Key": "secret-2"})
     assert "secret" not in repr(proxy.requests)
 
 
@@ -181,10 +192,10 @@ def test_count_matches_whole_segments_at_the_end_of_a_path(upstream, proxy):
 
 
 def test_wait_for_returns_when_the_requests_have_arrived(proxy):
-    client = threading.Thread(target=lambda: [ask(proxy.url, "/ping") for _ in range(2)])
-    client.start()
+    thread = threading.Thread(target=lambda: [ask(proxy.url, "/ping") for _ in range(2)])
+    thread.start()
     assert len(proxy.wait_for("POST", "/ping", 2)) == 2
-    client.join(LIMIT)
+    thread.join(LIMIT)
 
 
 def test_wait_for_says_what_came_instead(proxy):
@@ -195,8 +206,8 @@ def test_wait_for_says_what_came_instead(proxy):
 
 def _ask_twice_and_wait(proxy):
     async def run():
-        async with httpx.AsyncClient() as client:
-            await client.post(f"{proxy.url}/ping")
+        async with httpx.AsyncClient() as pool:
+            await pool.post(f"{proxy.url}/ping")
             return await proxy.wait_for_async("POST", "/ping")
 
     return run
@@ -210,19 +221,21 @@ def test_wait_for_async_returns_when_the_requests_have_arrived(proxy, run):
 def test_prefix_of_the_server_is_part_of_the_url(upstream):
     upstream.scripts["/prefix/ping"] = [JSON_HEAD + JSON_BODY]
     with FaultProxy(f"{upstream.url}/prefix/") as proxy:
-        assert httpx.get(f"{proxy.url}/ping").json() == {"status": "ok"}
+        with client(proxy.url) as pool:
+            assert pool.get("/ping").json() == {"status": "ok"}
+        assert proxy.requests[0].path == "/prefix/ping"
 
 
 def test_many_connections_are_served_at_once(upstream, proxy):
     gate = threading.Event()
     upstream.scripts["/env/call"] = [gate, JSON_HEAD + JSON_BODY]
-    clients = [threading.Thread(target=ask, args=(proxy.url,)) for _ in range(20)]
-    for client in clients:
-        client.start()
+    threads = [threading.Thread(target=ask, args=(proxy.url,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
     proxy.wait_for("POST", "/call", 20)
     gate.set()
-    for client in clients:
-        client.join(LIMIT)
+    for thread in threads:
+        thread.join(LIMIT)
     assert proxy.count("POST", "/call", forwarded=True) == 20
 
 
