@@ -52,8 +52,8 @@ def test_only_a_call_may_be_without_a_limit(name):
     ("setting", "named"),
     [
         ({"attempts": 0}, "attempts"),
-        ({"first_delay": -0.1}, "delays"),
-        ({"max_delay": -1}, "delays"),
+        ({"first_delay": -0.1}, "_delay"),
+        ({"max_delay": -1}, "_delay"),
         ({"jitter": 1.1}, "jitter"),
         ({"jitter": -0.1}, "jitter"),
         ({"jitter": math.nan}, "jitter"),
