@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -111,7 +111,7 @@ class Live:
         return min(others or self._servers, key=lambda server: server.sessions)
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncGenerator[None]:
         """Wait until `max_concurrency` allows one more request."""
         if self._limit is None:
             yield

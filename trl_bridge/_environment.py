@@ -108,7 +108,8 @@ class EnvironmentFactory:
 
 def seat_of(environment: object) -> Seat | None:
     """Return the seat behind what a trainer holds, or `None` if that is somebody else's environment."""
-    return environment._seat if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001 - public names would become tools
+    # Public names would become tools.
+    return environment._seat if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def owns_reward(environment: object) -> bool:
@@ -133,5 +134,5 @@ def _make_class(specs: Sequence[ToolSpec], *, owns_reward: bool) -> type[Rollout
 def _get_reward(self: RolloutEnvironment) -> float | None:
     """Return what the rollout is worth, and end its episode: TRL asks when nothing more will be called."""
     reward = self.reward
-    self._seat.release()
+    self._seat.release()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
     return reward

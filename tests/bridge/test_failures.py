@@ -1,5 +1,7 @@
 """A run goes on while resets fail now and then, and stops when they fail too often."""
 
+# ruff: noqa: S301 - the pickles are our own
+
 import pickle
 
 import pytest
@@ -22,7 +24,9 @@ def test_rate_above_the_allowed_share_stops_the_run_and_says_why():
     for kind in ["SetupFailed"] * (WINDOW // 2 - 1) + ["SessionLost"] * 2:
         rate.check()
         rate.failed(kind, f"the last words of {kind}")
-    with pytest.raises(FailureRateExceeded, match=r"17 of the last 32 .*SessionLost 2, SetupFailed 15.*=0\.5.*last words"):
+    with pytest.raises(
+        FailureRateExceeded, match=r"17 of the last 32 .*SessionLost 2, SetupFailed 15.*=0\.5.*last words"
+    ):
         rate.check()
 
 

@@ -12,7 +12,7 @@ from fixtures.proxy import ResetAfterForward, Rule, Status
 from ors_client import ClientStateError, RetryPolicy, Timeouts
 from ors_client.record import read
 from trl_bridge import FailureRateExceeded
-from trl_bridge._episode import NO_PROMPT, OVER
+from trl_bridge._episode import NO_PROMPT, OVER, SpokenError
 
 FAST = RetryPolicy(attempts=2, first_delay=0.01, max_delay=0.05)
 WORDS = ("hello", "world", "trl", "openreward")
@@ -105,7 +105,7 @@ def test_later_unscored_and_failing_calls_do_not_erase_a_score(failing):
     environment = failing()
     environment.step(reward=0.5)
     environment.null_reward()
-    with pytest.raises(Exception, match="boom"):
+    with pytest.raises(SpokenError, match="boom"):
         environment.boom(message="boom")
     assert environment.reward == 0.5
     assert environment.rewards == [0.5, None, None]
@@ -176,7 +176,7 @@ def test_row_with_an_index_of_numpy_is_fine(echo):
 
 def test_tool_that_raises_is_an_error_with_the_servers_own_words(failing):
     environment = failing()
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(SpokenError) as caught:
         environment.boom(message="  it broke,\n  badly")
     assert str(caught.value).endswith("  it broke,\n  badly")
     assert str(caught.value).startswith("EnvironmentBrokenError") or str(caught.value).startswith("  it")
@@ -187,14 +187,14 @@ def test_tool_that_raises_is_an_error_with_the_servers_own_words(failing):
 
 def test_wrong_arguments_come_back_as_the_servers_own_words(failing):
     environment = failing()
-    with pytest.raises(Exception, match="(?s)reward.*number"):
+    with pytest.raises(SpokenError, match=r"(?s)reward.*number"):
         environment.step(reward="much")
     assert environment.rewards == [None]
 
 
 def test_arguments_that_can_not_be_sent_are_an_error_to_the_model_and_no_failure(failing):
     environment = failing()
-    with pytest.raises(Exception, match="float"):
+    with pytest.raises(SpokenError, match="float"):
         environment.step(reward=float("nan"))
     assert environment.step(reward=1.0) == "stepped"
     assert environment.status == "scored"
@@ -300,7 +300,7 @@ def test_long_output_is_cut_in_the_middle_for_the_model_alone(failing, tmp_path)
     assert shown.startswith("rejected: aaa")
     assert shown.endswith("zzz")
     assert "cut" in shown
-    with pytest.raises(Exception, match="cut") as caught:
+    with pytest.raises(SpokenError, match="cut") as caught:
         environment.boom(message=said)
     assert len(str(caught.value)) <= 120
     environment.finish(reward=1.0)
