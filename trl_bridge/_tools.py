@@ -178,8 +178,6 @@ def _spellings(names: Iterable[str]) -> dict[str, str]:
     ordered = dict.fromkeys(names)
     spelt = {name: _spelling(name, prefix="arg_", reserved=("self",)) for name in ordered}
     taken = {name for name in ordered if spelt[name] == name}
-    # A server's name means itself even where Python can't spell it.
-    taken.update(ordered)
     return {name: name if spelt[name] == name else _unique(spelt[name], taken) for name in ordered}
 
 

@@ -322,9 +322,9 @@ def nested(depth, key="items", leaf=None):
     return value
 
 
-def fan_out(levels):
-    """References that double at every level: 2 ** levels steps for whoever follows them all."""
-    defs = {f"L{n}": {"anyOf": [{"$ref": f"#/$defs/L{n + 1}"}] * 2} for n in range(levels)}
+def fan_out(levels, width):
+    """References that multiply at every level: width ** levels steps for whoever follows them all."""
+    defs = {f"L{n}": {"anyOf": [{"$ref": f"#/$defs/L{n + 1}"}] * width} for n in range(levels)}
     return params({"x": {"$ref": "#/$defs/L0"}}, **{"$defs": defs | {f"L{levels}": STR}})
 
 
@@ -356,7 +356,7 @@ HOSTILE = {
         {"a": {"$ref": "#/$defs/L"}}, **{"$defs": {"L": {"type": "array", "items": {"$ref": "#/$defs/L"}}}}
     ),
     "endless_all_of": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
-    "fan_out": fan_out(60),
+    "fan_out": fan_out(10, 100),
     "ten_thousand_deep": params({"a": nested(10_000)}, ["a"]),
     "ten_thousand_deep_objects": params({"a": nested(10_000, "additionalProperties")}),
     "five_thousand_properties": params({f"p{n}": {"type": "integer"} for n in range(5_000)}),

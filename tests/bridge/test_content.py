@@ -72,10 +72,10 @@ def test_transparent_image_lands_on_white():
         "not base64!",
         base64.b64encode(b"not an image").decode(),
         base64.b64encode(base64.b64decode(image((64, 64)).data)[:60]).decode(),
-        base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n").decode(),
+        image(encoding="TIFF").data,
         "",
     ],
-    ids=["base64", "noise", "truncated", "postscript", "empty"],
+    ids=["base64", "noise", "truncated", "unusual format", "empty"],
 )
 def test_unreadable_image_becomes_a_marker(data):
     content = to_content([ImageBlock(data=data, mime_type="image/png")], images=True, max_chars=None)

@@ -256,6 +256,15 @@ def test_function_is_readable_by_transformers_whatever_the_texts(description, pa
     assert [value["type"] for value in read_back(tool)["parameters"]["properties"].values()][-1] == "integer"
 
 
+@pytest.mark.timeout(30)  # the patterns of transformers would take hours over what is not tidied up for them
+@pytest.mark.parametrize("filler", [" ", "\n", " \n", "\t\u2028", "Args:", "(choices: ", "x: "])
+def test_long_texts_keep_nobody_busy(filler):
+    text = f"a{filler * 200_000}b"
+    schema = params({"x": {"type": "string", "description": text}, "y": {"type": "string"}})
+    (tool,) = bind([ToolSpec(name="t", description=text, input_schema=schema)], reserved=())
+    assert list(read_back(tool)["parameters"]["properties"]) == ["x", "y"]
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["object", "array", "#", "#/x"]),
     lambda inner: (
