@@ -1,0 +1,64 @@
+# The project's commands; `make help` lists them. They need make, a POSIX shell, Python 3.11 or newer and a package registry.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEV := $(VENV)/.installed-dev
+# Whoever has the development tools has all that the demo needs; others need not wait for the tools.
+DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
+
+# Options of the demo count only when given on the command line: names as short as ENV may mean something else outside.
+given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench soak clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+install: $(DEV) ## Make .venv, with everything for development
+
+demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SEED=0] [STEPS=45] [OUTPUT=demo-output]
+	@$(BIN)/python -m fixtures.demo $(call given,URL,--url) $(call given,ENV,--env) $(call given,SEED,--seed) \
+		$(call given,STEPS,--steps) $(call given,OUTPUT,--output)
+
+# Two workers for two cores; a file stays in one worker, so that its servers are started once.
+test: lint ## Lint, then run every test and report the coverage
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report term:skip-covered
+
+lint: $(DEV) ## Check style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare aiohttp
+	@$(BIN)/python -m tests.benchmarks
+
+soak: $(DEV) ## Run many sessions under random faults: [MINUTES=10]
+	@$(BIN)/python -m tests.soak $(call given,MINUTES,--minutes)
+
+clean: ## Remove .venv and everything else that was made
+	rm -rf $(VENV) build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed, and $(PYTHON) is not; name another with PYTHON=..." >&2; exit 1; }
+	@echo "making the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "installing what .[$*] needs into $(VENV); the first time, this takes some minutes"
+	@log=$(VENV)/install.log; seconds=0; \
+	PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
+		-e '.[$*]' >$$log 2>&1 & pip=$$!; \
+	trap 'kill $$pip 2>/dev/null; exit 130' INT TERM; \
+	while sleep 1; kill -0 $$pip 2>/dev/null; do \
+		seconds=$$((seconds + 1)); \
+		if [ $$((seconds % 5)) -eq 0 ]; then \
+			echo "  $$seconds s: $$(grep -E '^ *(Collecting|Downloading|Installing|Processing) ' $$log | tail -n 1 | cut -c 1-80)"; \
+		fi; \
+	done; \
+	wait $$pip || { tail -n 20 $$log >&2; echo "The installation failed; all it said is in $$log." >&2; exit 1; }; \
+	echo "installed after $$seconds s"
+	@touch $@
