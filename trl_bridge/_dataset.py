@@ -151,17 +151,21 @@ def _conversation(prompt: str | list[Any]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": encodable(prompt)}]
     parts = cast("list[dict[str, Any]]", prompt)
     if parts and all("role" in part for part in parts):
-        return parts
+        return [{**part, "content": encodable(part["content"])} if _is_text(part) else part for part in parts]
     if all(part.get("type") == "text" for part in parts):
         return [{"role": "user", "content": encodable("\n".join(part["text"] for part in parts))}]
     raise ValueError("A prompt with images can't stand in a dataset; let each episode's reset hand it out.")
+
+
+def _is_text(message: dict[str, Any]) -> bool:
+    return isinstance(message.get("content"), str)
 
 
 def _prompt_feature(conversations: Iterable[list[dict[str, Any]]]) -> Any:
     import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `build`
 
     plain = all(
-        message.keys() == {"role", "content"} and isinstance(message["content"], str)
+        message.keys() == {"role", "content"} and _is_text(message)
         for conversation in conversations
         for message in conversation
     )

@@ -171,6 +171,12 @@ def test_conversations_given_come_back_without_padding():
     assert rows[0]["prompt"] == talk
 
 
+def test_prompts_with_lone_surrogates_are_spelt_out():
+    prompts = ["\ud800", [{"role": "system", "content": "s"}, {"role": "user", "content": "\ud800"}]]
+    rows = build(tasks({}, {}), split="train", include_metadata=False, prompts=prompts)
+    assert [row[-1]["content"] for row in rows["prompt"]] == [r"\ud800", r"\ud800"]
+
+
 def test_prompts_must_match_the_tasks():
     with pytest.raises(ValueError, match="1 prompts for 2 tasks"):
         build(tasks({}, {}), split="train", include_metadata=False, prompts=["one"])
