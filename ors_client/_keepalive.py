@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import contextvars
 import itertools
 import logging
 import os
@@ -287,7 +288,8 @@ class _Thread:
     def post(self, function: Callable[[_Thread], object]) -> None:
         """Call `function` on the thread; never blocks."""
         with contextlib.suppress(RuntimeError):  # the loop was closed: the client is, too
-            self._loop.call_soon_threadsafe(function, self)
+            # In a context of its own: the caller's says which event loop runs, and that may be trio's.
+            self._loop.call_soon_threadsafe(function, self, context=contextvars.Context())
 
     def later(self, delay: float, function: Callable[[_Thread, Entry], None], entry: Entry) -> None:
         """Call `function` after `delay` seconds; on the thread only."""
@@ -303,14 +305,16 @@ class _Thread:
         """End all work, do the `last` for at most `within` seconds, and end the thread."""
 
         async def finish() -> None:
-            for task in self._tasks:
+            for task in self._tasks - {asyncio.current_task()}:
                 task.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within):
-                    await last(self.transport)
-            self._stopped.set()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(within):
+                        await last(self.transport)
+            finally:
+                self._stopped.set()
 
-        asyncio.run_coroutine_threadsafe(finish(), self._loop)
+        self.post(lambda thread: thread.spawn(finish()))
         self._thread.join(within + 1.0)
 
     def _run(self, ready: Future[None]) -> None:
