@@ -117,9 +117,14 @@ def foreign_errors() -> tuple[type[Exception], ...]:
 
     httpx-aiohttp lets some of aiohttp's own through. Evaluated in an `except` clause, so only after a failure.
     """
-    aiohttp = sys.modules.get("aiohttp")
     theirs = (httpx.RequestError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
-    return theirs if aiohttp is None else (*theirs, aiohttp.ClientError)
+    client_error = _aiohttp_error()
+    return theirs if client_error is None else (*theirs, client_error)
+
+
+def _aiohttp_error() -> type[Exception] | None:
+    # Missing from the module while another thread, as that of the keepalive, is still importing it.
+    return getattr(sys.modules.get("aiohttp"), "ClientError", None)
 
 
 def was_never_sent(error: Exception) -> bool:
@@ -128,9 +133,11 @@ def was_never_sent(error: Exception) -> bool:
     httpx-aiohttp 0.2.0 calls a refused connection and a dropped keep-alive connection alike `ConnectTimeout`, so its
     cause decides.
     """
-    aiohttp = sys.modules.get("aiohttp")
     cause = error.__cause__ or error
-    if aiohttp is not None and isinstance(cause, aiohttp.ClientError):
+    client_error = _aiohttp_error()
+    if client_error is not None and isinstance(cause, client_error):
+        import aiohttp  # noqa: PLC0415 - it is there: this is one of its exceptions
+
         return isinstance(
             cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
         )
