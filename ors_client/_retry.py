@@ -172,7 +172,7 @@ class Attempts:
             ORSError: There is no next attempt.
         """
         self.count += 1
-        if fault.status is not None:
+        if fault.status is not None or fault.delivered:  # it answered, or at least accepted the connection
             self._answered_before = True
         if started and (fault.advanced or fault.alive >= _LIFE):
             self._fruitless = self._waits = 0
