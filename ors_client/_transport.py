@@ -12,7 +12,7 @@ import codecs
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -117,7 +117,7 @@ class Transport:
         Raises:
             ORSError: See `_errors`.
         """
-        stream = Stream(limits=self.limits) if operation.streamed else None
+        stream: Stream | None = None
         attempts = Attempts(
             operation,
             policy=self.retry,
@@ -127,13 +127,16 @@ class Transport:
         )
         with self._placing(operation):
             while True:
+                if operation.streamed and (stream is None or operation.idempotent):
+                    # What may be sent afresh is never resumed: a second /create_session gets another id.
+                    stream = Stream(limits=self.limits)
                 if settled is None:
                     result = await self._attempt(operation, stream)
                 else:
                     result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
                 if isinstance(result, _Answer):
                     return self._parse(operation, result.text)
-                started = stream is not None and stream.state is StreamState.STARTED
+                started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
                 await anyio.sleep(attempts.after(result, now=anyio.current_time(), started=started))
 
     async def send_once(self, operation: Operation[T]) -> T:
@@ -238,8 +241,9 @@ class Transport:
         if kind != "text/event-stream":
             text = await self._body(response, wait, maximum=_ERROR_BODY)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
-        source = EventSource(cast("httpx.Response", _EventBody(response, wait, limits=self.limits)))
-        async with contextlib.aclosing(source.aiter_sse()) as events:
+        body = _EventBody(response, wait, limits=self.limits)
+        source = EventSource(cast("httpx.Response", body))
+        async with contextlib.aclosing(body.text), contextlib.aclosing(source.aiter_sse()) as events:
             async for event in events:
                 stream.receive(event.event, event.data)
                 if stream.outcome is not None:
@@ -361,8 +365,12 @@ class _EventBody:
         self._response = response
         self._wait = wait
         self._limits = limits
+        self.text = self._decode()  # kept, as httpx-sse does not close what it reads from
 
-    async def aiter_text(self) -> AsyncIterator[str]:
+    def aiter_text(self) -> AsyncIterator[str]:
+        return self.text
+
+    async def _decode(self) -> AsyncGenerator[str]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
         size = drained = 0
         try:
