@@ -1,0 +1,90 @@
+"""TRL's own trainer around a tiny model, whose completions a policy in Python may write instead."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fixtures.demo._model import build_model, build_tokenizer
+
+with warnings.catch_warnings():
+    # Imported with their warnings let be: they concern releases of other packages, not what is tested.
+    warnings.simplefilter("ignore")
+    from trl import GRPOConfig, GRPOTrainer
+
+Policy = Callable[[str], str]
+"""Given the whole conversation as text, what the model says next."""
+
+END = "<|im_end|>"
+IGNORED = (
+    "ignore:You are using 'environment_factory'",
+    "ignore:You are importing from 'trl.experimental'",
+    "ignore:`is_gradient_checkpointing` is deprecated",
+)
+
+
+def call(tool: str, **arguments: Any) -> str:
+    """What a model writes to call a tool."""
+    return raw_call({"name": tool, "arguments": arguments})
+
+
+def raw_call(content: Any) -> str:
+    """The same with content that need not be a sound call."""
+    return f"<tool_call>\n{json.dumps(content)}\n</tool_call>"
+
+
+def make_trainer(
+    folder: Path,
+    *,
+    policy: Policy | None = None,
+    trainer: type[GRPOTrainer] = GRPOTrainer,
+    rollouts: int = 4,
+    generations: int = 2,
+    arguments: dict[str, Any] | None = None,
+    **slots: Any,
+) -> GRPOTrainer:
+    """Make a trainer of a random model; with a policy, it says what the policy says.
+
+    Args:
+        folder: Where the trainer may write.
+        rollouts: In a batch.
+        generations: Rollouts of one task.
+        arguments: Further ones of the configuration.
+        slots: The trainer's `train_dataset`, `environment_factory`, `reward_funcs` and more.
+    """
+    torch.set_num_threads(1)
+    tokenizer = build_tokenizer([call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."], [])
+    configuration = {
+        "max_steps": 2,
+        "per_device_train_batch_size": rollouts,
+        "num_generations": generations,
+        "max_completion_length": 32 if policy is None else 400,
+        "max_tool_calling_iterations": 4,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "activation_checkpointing": False,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+        **(arguments or {}),
+    }
+
+    class Scripted(trainer):
+        def _generate_single_turn(self, prompt_ids, images, fields, num_generations, *rest, **more):
+            if policy is None:
+                return super()._generate_single_turn(prompt_ids, images, fields, num_generations, *rest, **more)
+            texts = tokenizer.batch_decode(prompt_ids)
+            return [tokenizer.encode(policy(text), add_special_tokens=False) for text in texts], None
+
+    return Scripted(
+        model=build_model(tokenizer, seed=0),
+        processing_class=tokenizer,
+        args=GRPOConfig(str(folder), **configuration),
+        **slots,
+    )
