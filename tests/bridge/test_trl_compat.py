@@ -61,7 +61,8 @@ seen["functions"] = [n for n, _ in inspect.getmembers(type(env), inspect.isfunct
 schema = get_json_schema(type(env).echo)["function"]
 seen["tool"] = schema["name"], list(schema["parameters"]["properties"]), schema["parameters"]["required"]
 seen["doc"] = type(env).echo.__doc__.splitlines()[0]
-ways = [{{"discover_task_tools": False}}, {{"task_tools_discovery_index": 1}}, {{"indices": [0, 1]}}, {{"secrets": {{}}}}]
+ways = [{{"discover_task_tools": False}}]
+ways += [{{"task_tools_discovery_index": 1}}, {{"indices": [0, 1]}}, {{"secrets": {{}}}}]
 for arguments in ways:
     other = OpenRewardSpec(url, env_name="echoenvironment", **arguments).environment_factory()
     seen[f"functions with {{arguments}}"] = [
