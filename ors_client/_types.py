@@ -83,7 +83,7 @@ class ImageBlock(_Model):
             ValueError: The data is not base64.
         """
         try:
-            return base64.b64decode(self.data, validate=True)
+            return base64.b64decode("".join(self.data.split()), validate=True)  # MIME encoders break lines
         except binascii.Error as error:
             raise ValueError(f"The image's data ({self.mime_type}) is not base64: {error}") from None
 
