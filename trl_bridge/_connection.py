@@ -15,8 +15,9 @@ import weakref
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-from ors_client import AsyncClient, AsyncEnvironment, ClientStateError, Secret, TaskRef
+from ors_client import AsyncClient, AsyncEnvironment, ClientStateError, Layout, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter
 
 from ._failures import ResetRate
@@ -25,7 +26,6 @@ from ._settings import Secrets, Settings
 
 logger = logging.getLogger(__name__)
 
-_CATALOGUE_HOSTS = ("api.openreward.ai", "sessions.openreward.ai")
 _JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
 
 
@@ -66,11 +66,11 @@ class Live:
         self.tools_logged: set[str] = set()
         self.trouble: set[str] = set()
         self.running: set[Running] = set()
-        self.secrets = _secrets(settings)
+        self.secrets = settings.secrets
         self._servers: list[Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
-        self._record = RecordWriter(settings.record, hide=_hidden(settings)) if settings.record else None
+        self._record: RecordWriter | None = None
 
     async def open(self) -> None:
         """Make a client for every server and enter it."""
@@ -85,6 +85,10 @@ class Live:
             )
             await client.__aenter__()
             self._servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
+            if place is None and settings.secrets is None and settings.forward_api_key:
+                self.secrets = _catalogue_secrets(settings.api_key, client.layout)
+        if settings.record:
+            self._record = RecordWriter(settings.record, hide=_hidden(settings.api_key, self.secrets))
 
     async def close(self) -> None:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
@@ -242,21 +246,17 @@ def _shut(live: Live, *, wait: bool = False) -> None:
         live.loop.stop(join_seconds=_JOIN_SECONDS)
 
 
-def _secrets(settings: Settings) -> Secrets | None:
-    """Return the secrets that environments get: the caller's, or else the catalogue's key where it is wanted.
-
-    Most environments of the catalogue need the key; a server at a URL never gets it in this way.
-    """
-    if settings.secrets is not None or not settings.forward_api_key or any(settings.servers):
-        return settings.secrets
-    key = settings.api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
-    return {"api_key": Secret(key, _CATALOGUE_HOSTS)} if key else None
+def _catalogue_secrets(api_key: str | None, layout: Layout) -> Secrets | None:
+    """Return the catalogue's key as a secret for the catalogue's own hosts; most of its environments need it."""
+    key = api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
+    hosts = [host for url in (layout.api, layout.sessions) if (host := urlsplit(url).hostname)]
+    return {"api_key": Secret(key, tuple(hosts))} if key else None
 
 
-def _hidden(settings: Settings) -> list[str]:
-    """Return the key and the values of the secrets, which no record shows."""
-    values = [settings.api_key] if settings.api_key else []
-    for secret in (settings.secrets or {}).values():
+def _hidden(api_key: str | None, secrets: Secrets | None) -> list[str]:
+    """Return what no record shows."""
+    values = [api_key] if api_key else []
+    for secret in (secrets or {}).values():
         match secret:
             case str():
                 values.append(secret)

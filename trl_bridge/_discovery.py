@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
-from ors_client import AsyncEnvironment, ORSError, StatusError, Task, TaskRef, ToolSpec
+from ors_client import AsyncEnvironment, Block, ORSError, StatusError, Task, TaskRef, ToolSpec
 
 from ._settings import Secrets
 
@@ -83,6 +83,28 @@ async def discover_tools(
     return list(found.values())
 
 
+async def fetch_prompts(
+    environment: AsyncEnvironment,
+    tasks: Sequence[TaskRef],
+    *,
+    secrets: Secrets | None = None,
+    toolset: str | None = None,
+) -> list[list[Block]]:
+    """Return the prompt of every task; each distinct task costs a session, its setup included.
+
+    Raises:
+        ORSError: A prompt could not be had.
+    """
+
+    async def ask(task: TaskRef) -> list[Block]:
+        async with environment.session(task, secrets=secrets, toolset=toolset) as session:
+            return await session.get_prompt()
+
+    distinct = list(dict.fromkeys(tasks))
+    prompts = dict(zip(distinct, await _gather([ask(task) for task in distinct]), strict=True))
+    return [prompts[task] for task in tasks]
+
+
 async def sample(environment: AsyncEnvironment, split: str, *, num_tasks: int | None) -> list[TaskRef]:
     """Return a few tasks, spread over those that will be trained on, the first among them."""
     total = await environment.num_tasks(split)
@@ -115,14 +137,23 @@ async def _fetch_indices(environment: AsyncEnvironment, split: str, indices: Seq
     return [_placed(tasks[index], split, index) for index in wanted]
 
 
-async def _gather(coroutines: Sequence[Awaitable[T]]) -> list[T]:
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(coroutine: Awaitable[T]) -> T:
+    async def one(coroutine: Coroutine[Any, Any, T]) -> T:
         async with limit:
             return await coroutine
 
-    return await asyncio.gather(*map(one, coroutines))
+    tasks = [asyncio.ensure_future(one(coroutine)) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)  # so that their sessions are left before anybody is told
+        for coroutine in coroutines:
+            coroutine.close()  # those that had not started
+        raise
 
 
 async def _explain_split(environment: AsyncEnvironment, split: str, error: StatusError) -> None:

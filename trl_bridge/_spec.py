@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 from ors_client import KeepalivePolicy, Layout, RetryPolicy, TaskRef, Timeouts
 
 from ._connection import connect
+from ._content import to_content
 from ._dataset import build
-from ._discovery import discover_tools, fetch_tasks, sample
+from ._discovery import discover_tools, fetch_prompts, fetch_tasks, sample
 from ._environment import EnvironmentFactory
 from ._rewards import environment_reward
 from ._scoring import OnFailure, Reduction, Scoring
@@ -230,9 +231,17 @@ class OpenRewardSpec:
         return f"OpenRewardSpec({settings.target!r}{name}, split={settings.split!r}{chosen})"
 
     def _dataset(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> Dataset:
-        live = self._connection.live
+        live, settings = self._connection.live, self._connection.settings
         tasks = live.loop.run(fetch_tasks(live.environment, split, num_tasks=num_tasks, indices=indices))
-        return build(tasks, split=split, include_metadata=self._include_metadata)
+        prompts = None
+        if settings.prompts == "dataset":
+            places = [TaskRef(split, task.index) for task in tasks if task.index is not None]
+            asking = fetch_prompts(live.environment, places, secrets=live.secrets, toolset=settings.toolset)
+            prompts = [
+                to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
+                for blocks in live.loop.run(asking)
+            ]
+        return build(tasks, split=split, include_metadata=self._include_metadata, prompts=prompts)
 
     async def _discover(self) -> Any:
         live, split = self._connection.live, self._connection.settings.split

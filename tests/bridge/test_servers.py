@@ -1,0 +1,195 @@
+"""Where a spec's sessions go: the catalogue, several servers at once, and never more at a time than allowed."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from servers import serve
+
+from fixtures.proxy import FaultProxy, Rule, Status
+from ors_client import Layout, RetryPolicy, Timeouts
+from trl_bridge._environment import seat_of
+
+ROOT = Path(__file__).parent.parent.parent
+FAST = RetryPolicy(attempts=1, first_delay=0.01, max_delay=0.05)
+
+
+# --- The catalogue
+
+SCRIPT = """
+import json, sys
+from trl_bridge import OpenRewardSpec
+with OpenRewardSpec("owner/name", env_name="secretsenvironment", **json.loads(sys.argv[1])) as spec:
+    rows = spec.train_dataset
+    environment = spec.environment_factory()
+    environment.reset(**rows[0])
+    print(environment.reveal())
+"""
+
+
+@pytest.fixture(scope="module")
+def platform():
+    """Two hosts, as the catalogue has, which demand the key and the deployment."""
+    with serve("ours", "--env", "secrets", "--split", "--api-key", "key-of-tests") as server:
+        yield server
+
+
+def run(platform, arguments, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENREWARD_")}
+    api, sessions = platform.urls
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(arguments)],
+        cwd=ROOT,
+        env=environment | {"OPENREWARD_API_URL": api, "OPENREWARD_SESSION_URL": sessions, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "key-of-tests" not in done.stderr
+    return json.loads(done.stdout)
+
+
+def test_catalogue_environment_gets_the_key_of_the_environment_variable_as_a_secret(platform):
+    assert run(platform, {}, OPENREWARD_API_KEY="key-of-tests") == {"api_key": "key-of-tests"}
+
+
+def test_catalogue_environment_gets_an_explicit_key_as_a_secret(platform):
+    assert run(platform, {"api_key": "key-of-tests"}, OPENREWARD_API_KEY="another") == {"api_key": "key-of-tests"}
+
+
+def test_catalogue_environment_gets_the_callers_secrets_instead(platform):
+    arguments = {"api_key": "key-of-tests", "secrets": {"K": "value"}}
+    assert run(platform, arguments) == {"K": "value"}
+
+
+def test_catalogue_environment_gets_no_key_when_told_so(platform):
+    assert run(platform, {"api_key": "key-of-tests", "forward_api_key": False}) == {}
+
+
+def test_server_at_a_url_never_gets_the_key_as_a_secret(make_spec, ours):
+    environment = make_spec(ours.url, env_name="secretsenvironment", api_key="key-of-tests").environment_factory()
+    environment.reset(task_index=0)
+    assert json.loads(environment.reveal()) == {}
+
+
+def test_server_gets_the_secrets_it_is_given(make_spec, server, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    spec = make_spec(server.url, env_name="secretsenvironment", secrets={"my_password": "very secret"}, record=path)
+    environment = spec.environment_factory()
+    environment.reset(task_index=0)
+    assert json.loads(environment.reveal()) == {"my_password": "very secret"}
+    environment._close()
+    assert "very secret" not in path.read_text()
+
+
+# --- Several servers
+
+
+def test_sessions_are_spread_over_servers_and_stay_where_they_were_opened(make_spec, ours):
+    with serve("ours", "--env", "echo") as other:
+        spec = make_spec([ours.url, Layout.single(other.url)], env_name="echoenvironment")
+        environments = [spec.environment_factory() for _ in range(8)]
+        for environment in environments:
+            environment.reset(task_index=0)
+        assert (len(ours.live()), len(other.live())) == (4, 4)
+        assert {environment.echo(text="hello") for environment in environments} == {"match"}
+        spec.close()
+        assert (ours.live(), other.live()) == ([], [])
+
+
+def test_server_that_dies_costs_its_episodes_and_no_reset(make_spec, ours):
+    with FaultProxy(ours.url) as dying:
+        spec = make_spec(
+            [dying.url, ours.url], env_name="echoenvironment", retry=FAST, timeout=Timeouts(start_up=1, close=1)
+        )
+        environments = [spec.environment_factory() for _ in range(4)]
+        for environment in environments:
+            environment.reset(task_index=0)
+        dying.add(Rule(None, None, Status(502), times=None))
+        for environment in environments:
+            environment.echo(text="hello")
+        assert sorted(environment.status for environment in environments) == [
+            "failed: OutcomeUnknown",
+            "failed: OutcomeUnknown",
+            "scored",
+            "scored",
+        ]
+        for environment in environments:
+            environment.reset(task_index=0)
+        assert {environment.echo(text="hello") for environment in environments} == {"match"}
+        spec.close()
+
+
+# --- Never more than allowed
+
+
+def test_openings_and_calls_at_one_time_are_as_many_as_allowed(make_spec):
+    with serve("ours", "--env", "echo", "--tool-seconds", "0.2", "--reset-seconds", "0.2") as slow:
+        spec = make_spec(slow.url, max_concurrency=2, discover_task_tools=False)
+        environments = [spec.environment_factory() for _ in range(6)]
+        for environment in environments:
+            seat_of(environment).prefetch({"task_index": 0})
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda environment: environment.reset(task_index=0), environments))
+            assert set(pool.map(lambda environment: environment.echo(text="wrong"), environments)) == {
+                "no match (got 'wrong')"
+            }
+        assert len(slow.live()) == 6  # it bounds what happens at once, not what is open
+        calls = slow.journal.entries("call", "call_done")
+        running = peak = 0
+        for entry in calls:
+            running += 1 if entry["event"] == "call" else -1
+            peak = max(peak, running)
+        assert peak == 2
+        spec.close()
+
+
+# --- Prompts in the dataset
+
+
+def test_prompts_in_the_dataset_let_resets_return_before_the_session_is_open(make_spec):
+    with serve("ours", "--env", "echo", "--reset-seconds", "1") as slow:
+        spec = make_spec(slow.url, prompts="dataset", indices=[1, 0, 1], discover_task_tools=False)
+        rows = spec.train_dataset
+        assert [row["prompt"] for row in rows] == [
+            [{"role": "user", "content": f"Call the `echo` tool with text='{word}' to win."}]
+            for word in ("world", "hello", "world")
+        ]
+        environments = [spec.environment_factory() for _ in range(3)]
+        setups = len(slow.journal.entries("setup"))
+        assert setups == 2  # one session for each distinct task
+        for environment, row in zip(environments, rows, strict=True):
+            assert environment.reset(**row) is None
+            assert seat_of(environment).rollout.session_id is None
+        answers = [
+            environment.echo(text=word)
+            for environment, word in zip(environments, ("world", "no", "world"), strict=True)
+        ]
+        assert answers == ["match", "no match (got 'no')", "match"]
+        spec.close()
+        assert slow.live() == []
+
+
+def test_prompt_with_an_image_can_not_stand_in_the_dataset(make_spec, ours):
+    spec = make_spec(ours.url, env_name="imagesenvironment", images=True, prompts="dataset")
+    with pytest.raises(ValueError, match="image"):
+        _ = spec.train_dataset
+
+
+def test_episode_that_never_opened_fails_at_its_first_call(make_spec, ours):
+    with FaultProxy(ours.url) as proxy:
+        spec = make_spec(proxy.url, env_name="echoenvironment", prompts="dataset", retry=FAST)
+        rows = spec.train_dataset
+        environment = spec.environment_factory()
+        proxy.add(Rule("POST", "/create_session", Status(401), times=None))
+        assert environment.reset(**rows[0]) is None
+        environment.echo(text="hello")
+        assert environment.status == "failed: AuthenticationError"
+        assert environment.reward is None
+        spec.close()
