@@ -48,6 +48,7 @@ from ._operations import (
     task_tools,
     tools,
 )
+from ._patience import Patience
 from ._retry import is_missing_route
 from ._server import Server
 from ._shield import see_out
@@ -475,10 +476,8 @@ class AsyncSession:
     ) -> T:
         """Do `work` until it is done, the session is lost or closed, or `seconds` are over."""
         self._refuse_when_gone()
-        with anyio.CancelScope() as scope:
-            if seconds is not None:
-                scope.deadline = anyio.current_time() + seconds
-            self._scopes.add(scope)
+        with Patience(seconds) as patience:
+            self._scopes.add(patience.scope)
             try:
                 return await work()
             except SessionLost as error:
@@ -487,7 +486,7 @@ class AsyncSession:
                     self._server.keepalive.disown(self._entry)
                 raise
             finally:
-                self._scopes.discard(scope)
+                self._scopes.discard(patience.scope)
         self._refuse_when_gone()
         raise DeadlineExceeded(doing, limit="timeout", seconds=seconds or math.inf, url=self._url, session_id=self._id)
 

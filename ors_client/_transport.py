@@ -28,6 +28,7 @@ from ._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusE
 from ._json import decode, detail, refuses_body_secrets
 from ._layout import Destination, follow
 from ._operations import Operation
+from ._patience import Patience
 from ._pool import MakeTransport, Pool, describe, foreign_errors, was_never_sent
 from ._retry import Attempts, Fault, judge_status
 from ._settings import Limits, RetryPolicy, Timeouts
@@ -158,7 +159,7 @@ class Transport:
             stream.connect()
         wait = _Wait(self.timeouts, operation)
         fault: Fault | None = None
-        with wait.scope:
+        with wait.patience:
             try:
                 response = await self._exchange(operation, stream)
                 wait.heard()
@@ -327,13 +328,13 @@ class Transport:
 class _Wait:
     """The limit on the present wait of one attempt, and when the server was last heard."""
 
-    __slots__ = ("_silence", "began", "draining", "last_heard", "limit", "scope")
+    __slots__ = ("_silence", "began", "draining", "last_heard", "limit", "patience")
 
     def __init__(self, timeouts: Timeouts, operation: Operation[Any]) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
         self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
         self.began = self.last_heard = anyio.current_time()
-        self.scope = anyio.CancelScope(deadline=self.began + getattr(timeouts, self.limit))
+        self.patience = Patience(getattr(timeouts, self.limit))
         self._silence = timeouts.silence
         self.draining = False
 
@@ -341,15 +342,15 @@ class _Wait:
         """Note a sign of life: from now on the limit is on silence."""
         self.last_heard = anyio.current_time()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
-        if not self.draining and not self.scope.cancel_called:
+        if not self.draining and not self.patience.scope.cancel_called:
             self.limit = "silence"
-            self.scope.deadline = self.last_heard + self._silence
+            self.patience.until(self.last_heard + self._silence)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
         if not self.draining:
             self.draining = True
-            self.scope.deadline = anyio.current_time() + _DRAIN_SECONDS
+            self.patience.until(anyio.current_time() + _DRAIN_SECONDS)
 
 
 class _EventBody:
