@@ -6,14 +6,17 @@ go on while the caller thinks. Safe from many threads. Nothing is decided here.
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from ._client import AsyncClient
 from ._credentials import Secrets
@@ -43,24 +46,45 @@ T = TypeVar("T")
 
 
 class _Runner:
-    """Runs coroutines on the client's thread, and cancels them when the caller is interrupted."""
+    """Runs coroutines on the client's thread, and cancels them when the caller is interrupted.
+
+    anyio's `start_blocking_portal` is a generator, which waits for its thread wherever it is finalised: for ever, in a
+    forked child and at interpreter exit, where that thread does not run.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._portal: BlockingPortal | None = None
-        self._context: AbstractContextManager[BlockingPortal] | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         if self._portal is not None:
             raise ClientStateError("This client is open already; open another one beside it.")
         self._process = os.getpid()
-        self._context = start_blocking_portal("asyncio", name="ors-client")
-        self._portal = self._context.__enter__()
+        ready: Future[BlockingPortal] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name="ors-client", daemon=True)
+        self._thread.start()
+        self._portal = ready.result()
 
     def stop(self) -> None:
-        context, self._context, self._portal = self._context, None, None
-        if context is not None and self._process == os.getpid():
-            context.__exit__(None, None, None)
+        portal, thread, self._portal, self._thread = self._portal, self._thread, None, None
+        if portal is not None and thread is not None and self._process == os.getpid():
+            portal.call(portal.stop)
+            thread.join()
+
+    @staticmethod
+    def _serve(ready: Future[BlockingPortal]) -> None:
+        async def main() -> None:
+            async with BlockingPortal() as portal:
+                ready.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        try:
+            anyio.run(main)
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
 
     def __call__(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         if self._process != os.getpid():
@@ -111,6 +135,7 @@ class Client:
 
     def __enter__(self) -> Self:
         self._run.start()
+        atexit.register(self.close)
         self._run(self._client.__aenter__)
         return self
 
@@ -121,6 +146,7 @@ class Client:
 
     def close(self) -> None:
         """Delete the sessions that are still open, within `Timeouts.close` seconds, and close the connections."""
+        atexit.unregister(self.close)
         try:
             self._run(self._client.aclose)
         except ClientStateError:  # not open, or another process's

@@ -101,7 +101,10 @@ class AsyncClient:
         server.open = False
         try:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(server.keepalive.close)
+                if server.keepalive.running:
+                    await anyio.to_thread.run_sync(server.keepalive.close)
+                else:  # no wait, and so no thread, which could not be started at interpreter exit
+                    server.keepalive.close()
         finally:
             with anyio.CancelScope(shield=True):
                 await server.transport.aclose()

@@ -99,6 +99,11 @@ class Keepalive:
         """Return how many sessions are open, as far as is known."""
         return len(self._ledger)
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a thread to end."""
+        return self._thread is not None
+
     def own(self, session_id: str, *, deployment: str | None = None) -> Entry:
         """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
         entry = Entry(session_id, deployment)
