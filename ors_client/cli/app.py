@@ -1,0 +1,25 @@
+"""The commands of `ors`, in the order of its help. What they share is in `command`."""
+
+import typer
+
+from .check import check
+from .command import command
+from .look import envs, prompt, splits, tasks, tools
+from .play import play
+
+app = typer.Typer(
+    help="Look at, check and play the environments of an Open Reward Standard server.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+app.command()(command(check))
+app.command()(command(envs))
+app.command()(command(splits))
+app.command()(command(tasks))
+app.command()(command(tools))
+app.command()(command(prompt))
+app.command()(command(play))

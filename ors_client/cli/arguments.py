@@ -1,0 +1,211 @@
+"""A tool's arguments as questions: what each may be, read from the tool's JSON Schema, and an answer as a value.
+
+It asks nobody. What a schema says beyond the type of an argument is the server's to check; its refusal is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ors_client import JSONValue, ToolSpec
+
+_SCALARS = ("string", "integer", "number", "boolean")
+_SHOWN = 60  # characters of a nested type in a menu
+_DEPTH = 8  # of references that lead to references
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a tool.
+
+    Args:
+        name: As the server spells it.
+        types: Of `string`, `integer`, `number`, `boolean`, `null`, or `json` for what is written as JSON.
+        label: Its type in words.
+        required: Whether the tool asks for it.
+        default: What the tool takes when it is left out, as JSON text, where the schema tells.
+        choices: The values of an enumeration, or none.
+        description: In the schema's words.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    label: str
+    required: bool
+    default: str | None = None
+    choices: tuple[JSONValue, ...] = ()
+    description: str = ""
+
+    def summary(self) -> str:
+        """Return it as a signature would write it."""
+        optional = "" if self.required else "?"
+        default = "" if self.default is None else f" = {self.default}"
+        return f"{self.name}{optional}: {self.label}{default}"
+
+    def read(self, text: str) -> JSONValue:
+        """Turn what a person typed into a value.
+
+        Raises:
+            ValueError: It is none of what the argument may be; the message says what is.
+        """
+        stripped = text.strip()
+        if self.choices:
+            return self._choose(stripped)
+        if "null" in self.types and stripped == "null":
+            return None
+        for kind in self.types:
+            value = _SCALAR_READERS[kind](stripped) if kind in _SCALAR_READERS else None
+            if value is not None:
+                return value
+        return self._read_json(stripped) if "string" not in self.types else self._read_text(text)
+
+    def _read_json(self, text: str) -> JSONValue:
+        if "json" not in self.types:
+            raise ValueError(f"{text!r} is not {self.label}.")
+        try:
+            return cast("JSONValue", json.loads(text))
+        except ValueError as error:
+            raise ValueError(f"That is not JSON ({error}); {self.name} is {self.label}.") from None
+
+    def _read_text(self, text: str) -> JSONValue:
+        """Take text as it is, save what is written as JSON: a string in quotes, which is how line breaks are typed."""
+        if "json" in self.types or text.lstrip().startswith('"'):
+            try:
+                value = cast("JSONValue", json.loads(text))
+            except ValueError:
+                return text
+            return value if "json" in self.types or isinstance(value, str) else text
+        return text
+
+    def _choose(self, text: str) -> JSONValue:
+        for choice in self.choices:
+            if text in (json.dumps(choice), choice):
+                return choice
+        if text.isdecimal() and 1 <= int(text) <= len(self.choices):
+            return self.choices[int(text) - 1]
+        raise ValueError(f"{text!r} is none of: {self.label}.")
+
+
+def read_arguments(tool: ToolSpec) -> list[Argument]:
+    """Return a tool's arguments, the required ones first."""
+    schema = _resolve(tool.input_schema or {}, tool.input_schema or {})
+    properties = _mapping(schema.get("properties"))
+    listed = schema.get("required")
+    required = cast("list[object]", listed) if isinstance(listed, list) else []
+    found = [
+        _argument(name, _mapping(value), tool.input_schema or {}, required=name in required)
+        for name, value in properties.items()
+    ]
+    return sorted(found, key=lambda argument: not argument.required)
+
+
+def signature(tool: ToolSpec) -> str:
+    """Return a tool's arguments in one line."""
+    return ", ".join(argument.summary() for argument in read_arguments(tool))
+
+
+def _argument(name: str, written: Mapping[str, Any], root: Mapping[str, Any], *, required: bool) -> Argument:
+    schema = _resolve(written, root)
+    choices = _choices(schema)
+    default = written.get("default", schema.get("default"))
+    told = "default" in written or "default" in schema
+    return Argument(
+        name,
+        types=_types(schema, root),
+        label=_label(schema, root),
+        required=required,
+        default=json.dumps(default, ensure_ascii=False) if told else None,
+        choices=choices,
+        description=str(written.get("description") or schema.get("description") or ""),
+    )
+
+
+def _choices(schema: Mapping[str, Any]) -> tuple[JSONValue, ...]:
+    if "const" in schema:
+        return (schema["const"],)
+    values = schema.get("enum")
+    return tuple(cast("list[JSONValue]", values)) if isinstance(values, list) else ()
+
+
+def _types(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+    alternatives = _alternatives(schema, root)
+    if alternatives:
+        found = [kind for alternative in alternatives for kind in _types(alternative, root)]
+        # A number is tried before text, which takes anything.
+        order = ("null", "boolean", "integer", "number", "json", "string")
+        return tuple(sorted(dict.fromkeys(found), key=order.index))
+    kind = schema.get("type")
+    return (kind,) if kind in {*_SCALARS, "null"} else ("json",)
+
+
+def _label(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
+    choices = _choices(schema)
+    if choices:
+        return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+    alternatives = _alternatives(schema, root)
+    if alternatives:
+        labels = dict.fromkeys(_label(alternative, root, depth) for alternative in alternatives)
+        return " | ".join(labels)
+    kind = schema.get("type")
+    if kind == "array":
+        inside = _label(_resolve(_mapping(schema.get("items")), root), root, depth + 1) if depth < 2 else "…"
+        label = f"list of {inside}"
+    elif kind == "object":
+        names = list(_mapping(schema.get("properties")))
+        label = f"{{{', '.join(names)}}}" if names else "object"
+    else:
+        label = str(kind) if isinstance(kind, str) else "any JSON"
+    return label if len(label) <= _SHOWN else f"{label[: _SHOWN - 1]}…"
+
+
+def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    for word in ("anyOf", "oneOf"):
+        listed = schema.get(word)
+        if isinstance(listed, list):
+            return [_resolve(_mapping(item), root) for item in cast("list[object]", listed)]
+    kinds = schema.get("type")
+    return [{**schema, "type": kind} for kind in cast("list[object]", kinds)] if isinstance(kinds, list) else []
+
+
+def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow references within the document, and look through an `allOf` of one."""
+    for _ in range(_DEPTH):
+        reference, every = schema.get("$ref"), schema.get("allOf")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            found: object = root
+            for part in reference[2:].split("/"):
+                found = _mapping(found).get(part.replace("~1", "/").replace("~0", "~"))
+            schema = _mapping(found)
+        elif isinstance(every, list) and len(cast("list[object]", every)) == 1:
+            schema = _mapping(cast("list[object]", every)[0])
+        else:
+            break
+    return schema
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _boolean(text: str) -> bool | None:
+    return {"true": True, "yes": True, "y": True, "false": False, "no": False, "n": False}.get(text.lower())
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+_SCALAR_READERS = {"boolean": _boolean, "integer": _integer, "number": _number}

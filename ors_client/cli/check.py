@@ -1,0 +1,203 @@
+"""The command `ors check`: a doctor's report, for people and for scripts."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ors_client import KeepalivePolicy
+
+from .command import PROBLEMS, SecretOption, SplitOption, Target, TaskOption, read_secrets
+from .diagnosis import Demand, Described, Doctor, Problem, Report
+from .output import err, milliseconds, out, plain, show, show_json
+
+_REAPED = 900  # seconds after which the official servers end a session without a sign of life
+_LABEL = len("group scoring")
+_PANEL = "What a GRPO run would ask of it"
+
+
+def check(
+    target: Target,
+    *,
+    split: SplitOption = None,
+    task: TaskOption = 0,
+    secret: SecretOption = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Rollouts per device.", rich_help_panel=_PANEL)
+    ] = 8,
+    generations: Annotated[
+        int, typer.Option("--generations", min=1, help="Rollouts of one prompt.", rich_help_panel=_PANEL)
+    ] = 8,
+    accumulation: Annotated[
+        int, typer.Option("--accumulation", min=1, help="Gradient accumulation steps.", rich_help_panel=_PANEL)
+    ] = 1,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Devices.", rich_help_panel=_PANEL)] = 1,
+) -> int:
+    """Examine a server: what it is, what it offers, whether a session works, and what a training run would need.
+
+    Opens one session and calls none of its tools. The exit status is 0 when all is well, 1 when there are problems.
+    """
+    demand = Demand(batch_size, generations, accumulation, processes)
+    doctor = Doctor(target, split=split, task=task, secrets=read_secrets(secret))
+    waiting = contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}")
+    with waiting:
+        report = anyio.run(doctor.examine)
+    if demand.sessions % generations:
+        report.problems.append(_indivisible(demand))
+    if target.as_json:
+        show_json(_as_json(target, report, demand))
+    else:
+        _show(target, report, demand)
+    return PROBLEMS if report.problems else 0
+
+
+def _indivisible(demand: Demand) -> Problem:
+    return Problem(
+        f"TRL refuses {demand.sessions} rollouts at a time in groups of {demand.generations}: they do not divide.",
+        ["Choose --generations so that it divides batch size x accumulation x processes."],
+    )
+
+
+def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
+    policy = KeepalivePolicy()
+    return {
+        "url": target.url,
+        "ok": not report.problems,
+        "server": {"kind": report.kind, "version": report.version},
+        "environments": [
+            {
+                "name": one.name,
+                "splits": [{"name": name, "type": kind, "num_tasks": count} for name, kind, count in one.splits],
+                "tools": one.tools,
+                "terminal_tool": one.terminal_tool,
+                "group_scoring": one.group_scoring,
+            }
+            for one in report.environments
+        ],
+        "session": None
+        if report.opened is None
+        else dict(zip(("environment", "split", "index"), report.opened, strict=True))
+        | {"seconds": report.seconds, "tools": report.tools},
+        "keepalive": {
+            "answered": report.ping_answered,
+            "interval": policy.interval,
+            "tolerance": policy.tolerance,
+        },
+        "features": {
+            "messages": report.messages,
+            "terminal_tool": report.terminal_tool,
+            "group_scoring": report.group_scoring,
+            "ranges": report.ranges,
+            "task_tools": report.task_tools,
+            "secrets": report.secrets,
+            "resume": report.resume,
+        },
+        "grpo": asdict(demand) | {"sessions": demand.sessions},
+        "problems": [{"what": problem.what, "try": problem.cures} for problem in report.problems],
+        "notes": report.notes,
+    }
+
+
+# --- For people ------------------------------------------------------------------------------------------------------
+
+
+def _show(target: Target, report: Report, demand: Demand) -> None:
+    known = report.kind is not None
+    show(_facts([("server", Text(plain(f"{report.kind} at {target.url}" if known else target.url)))]))
+    if report.environments:
+        show(_facts([("environments", Text(str(len(report.environments))))]))
+        show(Padding(_environments(report.environments), (0, 0, 0, 2), expand=False))
+    facts: list[tuple[str, Text]] = []
+    if report.opened is not None:
+        name, split, index = report.opened
+        steps = [(step, report.seconds.get(step)) for step in ("create", "prompt", "ping", "delete")]
+        timed = ", ".join(f"{step} {milliseconds(took)}" for step, took in steps if took is not None) or "not opened"
+        facts += [("session", Text(plain(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
+        facts += _features(report)
+    show(_facts([*facts, ("a GRPO run", Text(_demand(demand)))]))
+    _show_findings(report)
+
+
+def _facts(rows: list[tuple[str, Text]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True, min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    for label, text in rows:
+        grid.add_row(label, text)
+    return grid
+
+
+def _environments(environments: list[Described]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("name", "tasks", "tools"):
+        table.add_column(column, overflow="fold")
+    for one in environments:
+        splits = ", ".join(f"{name} {count}" for name, _, count in one.splits)
+        tools = [tool.name for tool in one.tools] + ([f"{one.terminal_tool} (terminal)"] if one.terminal_tool else [])
+        table.add_row(Text(plain(one.name)), Text(plain(splits)), Text(plain(", ".join(tools))))
+    return table
+
+
+def _keepalive(report: Report) -> Text:
+    policy = KeepalivePolicy()
+    if report.ping_answered is None:
+        return Text("not tried", style="dim")
+    if not report.ping_answered:
+        return Text("pings are not answered", style="red")
+    return Text(
+        f"works; sessions are pinged every {policy.interval:g} s and given up after {policy.tolerance:g} s without an "
+        f"answer (servers end them after {_REAPED} s)"
+    )
+
+
+def _features(report: Report) -> list[tuple[str, Text]]:
+    def told(value: bool | None, yes: str = "yes", no: str = "no") -> Text:  # noqa: FBT001 - a fact, not a switch
+        return Text("not asked" if value is None else yes if value else no, style="" if value else "dim")
+
+    where = {
+        "header": "in the header X-Secrets",
+        "body": "in the body of /create",
+        None: "in the header and, unless it refuses, in the body",
+    }
+    final = report.terminal_tool
+    return [
+        ("resume", told(report.resume, "yes: a call whose connection was cut was taken up again", "no")),
+        ("task ranges", told(report.ranges, no="no; tasks are listed whole or one by one")),
+        ("task tools", told(report.task_tools, no="no; every task has the same tools")),
+        ("messages", told(report.messages, no="no; the prompt stands for the conversation")),
+        ("terminal tool", told(None if report.group_scoring is None else final is not None, plain(final))),
+        ("group scoring", told(report.group_scoring)),
+        ("secrets", Text(where[report.secrets])),
+    ]
+
+
+def _demand(demand: Demand) -> str:
+    factors = f"batch {demand.batch_size} x accumulation {demand.accumulation} x processes {demand.processes}"
+    count = "1 session" if demand.sessions == 1 else f"{demand.sessions} sessions"
+    if demand.sessions % demand.generations:
+        return f"holds {count} open at a time ({factors})"
+    tasks = "1 task" if demand.prompts == 1 else f"{demand.prompts} tasks"
+    return f"holds {count} open at a time ({factors}; {tasks} x {demand.generations} generations)"
+
+
+def _show_findings(report: Report) -> None:
+    console = out()
+    console.print()
+    for note in report.notes:
+        console.print(Text.assemble(("note: ", "bold yellow"), plain(note)))
+    for problem in report.problems:
+        console.print(Text.assemble(("problem: ", "bold red"), plain(problem.what)))
+        for cure in problem.cures:
+            console.print(Text.assemble(("  try: ", "bold"), plain(cure)))
+    count = len(report.problems)
+    if count:
+        console.print(Text("1 problem." if count == 1 else f"{count} problems.", style="bold red"))
+    else:
+        console.print(Text("No problems.", style="bold green"))

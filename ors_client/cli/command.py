@@ -1,0 +1,251 @@
+"""What every command shares: which server is meant, how errors end a command, and politeness when it is told to stop.
+
+A command is a plain function that takes a `Target` (or does not), returns its exit status, and raises what it meets.
+`command` makes it one for typer: options for the target, errors in one form with what to try, 0 for fine, 1 for
+problems, 2 for misuse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import typer
+
+import ors_client
+
+from .cures import cures
+from .output import show_error, show_json, show_note
+
+PROBLEMS = 1
+MISUSE = 2
+_INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+
+# People wait for an answer; a training run waits for ten minutes instead.
+_PATIENCE = 20.0
+
+
+class Misuse(Exception):
+    """Raised when what was asked makes no sense, before or without a server."""
+
+
+SplitOption = Annotated[str | None, typer.Option("--split", help="The split; left out, the first.")]
+TaskOption = Annotated[int, typer.Option("--task", help="The task's index; -1 is the last.")]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret", metavar="NAME[=VALUE]", help="For the environment; without a value, from the variable. Repeatable."
+    ),
+]
+
+
+@dataclass(frozen=True, repr=False)  # it holds a key
+class Target:
+    """Which server and environment a command is about, as options say it, and in which form it answers."""
+
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or https://openreward.ai for the catalogue.")]
+    env: Annotated[
+        str | None,
+        typer.Option("--env", help="The environment; owner/name in the catalogue. Needed where there are several."),
+    ] = None
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="One environment of a catalogue deployment that has several.")
+    ] = None
+    sessions_url: Annotated[
+        str | None, typer.Option("--sessions-url", metavar="URL", help="Where sessions are served, if elsewhere.")
+    ] = None
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", metavar="KEY", help="Sent to this server. OPENREWARD_API_KEY is for the catalogue."),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="'NAME: VALUE'", help="Sent with every request. Repeatable."),
+    ] = None
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", metavar="SECONDS", min=1, help="How long a server may take to start; by default 20."),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False
+
+    def client(self) -> ors_client.Client:
+        """Return a client of the server; nothing is contacted yet.
+
+        Raises:
+            Misuse: A URL, key or header can't be used.
+        """
+        with _misuse():
+            return ors_client.Client(self._place, **self._settings())
+
+    def async_client(self, **settings: Any) -> ors_client.AsyncClient:
+        """Return the same for asyncio, with `settings` of `AsyncClient` besides."""
+        with _misuse():
+            return ors_client.AsyncClient(self._place, **self._settings(), **settings)
+
+    @property
+    def _place(self) -> str | ors_client.Layout:
+        return self.url if self.sessions_url is None else ors_client.Layout(self.url, self.sessions_url)
+
+    def _settings(self) -> dict[str, Any]:
+        # Asked to wait, it also waits for a port that nobody listens on yet: about one attempt a second.
+        retry = (
+            ors_client.RetryPolicy(attempts=2)
+            if self.wait is None
+            else ors_client.RetryPolicy(attempts=int(self.wait) + 1, first_delay=1.0, max_delay=1.0, jitter=0.0)
+        )
+        return {
+            "api_key": self.api_key,
+            "headers": dict(_split(header, ":", "--header 'Name: value'") for header in self.header or ()),
+            "timeout": ors_client.Timeouts(response=_PATIENCE, start_up=self.wait or _PATIENCE),
+            "retry": retry,
+        }
+
+
+@contextlib.contextmanager
+def _misuse() -> Generator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise Misuse(str(error)) from None
+
+
+def _split(text: str, mark: str, form: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name.strip():
+        raise Misuse(f"That option is written {form}.")  # its text may be a secret
+    return name.strip(), value.strip()
+
+
+def read_secrets(given: list[str] | None) -> Mapping[str, str] | None:
+    """Read `--secret` options.
+
+    Raises:
+        Misuse: A secret has no value, and there is no variable of its name.
+    """
+    secrets: dict[str, str] = {}
+    for text in given or ():
+        name, found, value = text.partition("=")
+        if not found and name not in os.environ:
+            raise Misuse(f"The secret {name!r} has no value: write {name}=VALUE, or set the variable {name}.")
+        secrets[name] = value if found else os.environ[name]
+    return secrets or None
+
+
+def choose_split(environment: ors_client.Environment, wanted: str | None) -> str:
+    """Return the split that is wanted, or the environment's first.
+
+    Raises:
+        Misuse: It has none.
+    """
+    if wanted is not None:
+        return wanted
+    splits = environment.list_splits()
+    if not splits:
+        raise Misuse("The environment lists no splits; name one with --split.")
+    return splits[0].name
+
+
+# --- Functions as commands -------------------------------------------------------------------------------------------
+
+
+def command(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Make a function that typer takes as a command.
+
+    Args:
+        function: With the parameter `target`, it gets all options of a `Target`; its other parameters are options as
+            typer reads them. Its docstring is the help.
+    """
+    own = inspect.signature(function, eval_str=True).parameters
+    parameters = [
+        *(_target_parameters() if "target" in own else ()),
+        *(p for name, p in own.items() if name != "target"),
+    ]
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        target: Target | None = None
+        if "target" in own:
+            target = given["target"] = Target(**{field.name: given.pop(field.name) for field in fields(Target)})
+        with _notes_shown(), _told_to_stop():
+            raise typer.Exit(_status(lambda: function(**given), target))
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - what inspect documents
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters], return_annotation=None
+    )
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _target_parameters() -> list[inspect.Parameter]:
+    hints = get_type_hints(Target, include_extras=True)
+    defaults = inspect.signature(Target).parameters
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hints[name])
+        for name in defaults
+    ]
+
+
+def _status(work: Callable[[], int | None], target: Target | None) -> int:
+    as_json = target is not None and target.as_json
+    try:
+        return work() or 0
+    except Misuse as error:
+        _report(error, str(error), [], as_json=as_json)
+        return MISUSE
+    except ors_client.ORSError as error:
+        _report(error, str(error), [] if target is None else cures(error, target), as_json=as_json)
+        return PROBLEMS
+    except KeyboardInterrupt:
+        show_note("interrupted")
+        return _INTERRUPTED
+
+
+def _report(error: Exception, message: str, advice: list[str], *, as_json: bool) -> None:
+    if as_json:
+        show_json({"error": {"kind": type(error).__name__, "message": message, "try": advice}})
+    else:
+        show_error(message, advice)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        show_note(record.getMessage())
+
+
+@contextlib.contextmanager
+def _notes_shown() -> Generator[None]:
+    """Show the client's warnings in the command's own form."""
+    logger, handler = logging.getLogger("ors_client"), _Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Generator[None]:
+    """Leave through the `with` blocks, which delete sessions, also when a terminal is closed or a job is stopped."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may handle signals
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, _leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    del frame
+    raise SystemExit(128 + number)

@@ -1,0 +1,151 @@
+"""What to try after an error: the mistakes that people make with servers, recognised by what came back.
+
+It reads errors and the target, and contacts nothing. An error that it does not recognise has no cure here; its own
+message says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ors_client import (
+    AuthenticationError,
+    CapacityError,
+    DeadlineExceeded,
+    EnvironmentNotFound,
+    ORSError,
+    ProtocolError,
+    SessionLost,
+    SetupFailed,
+    StatusError,
+    ToolRejected,
+    TransportError,
+)
+
+if TYPE_CHECKING:
+    from .command import Target
+
+_UNRESOLVED = ("name or service not known", "nodename nor servname", "gaierror", "name resolution", "no address")
+_UNHEARD = ("refused", "connect call failed", "all connection attempts failed")
+_UNTRUSTED = ("certificate_verify_failed", "certificate verify failed")
+
+
+def cures(error: ORSError, target: Target) -> list[str]:
+    """Return what a person can try after `error`, the likeliest first."""
+    known = next((advise for kind, advise in _ADVICE if isinstance(error, kind)), None)
+    return [] if known is None else known(error, target)
+
+
+def _choose(error: EnvironmentNotFound, target: Target) -> list[str]:
+    del target
+    if not error.available:
+        return ["The server has no environments; was it started with any?"]
+    near = difflib.get_close_matches((error.name or "").lower(), error.available, n=1)
+    return [f"--env {near[0]}" if near else f"Name one of them, as in --env {error.available[0]}"]
+
+
+def _authenticate(error: AuthenticationError, target: Target) -> list[str]:
+    del error
+    if target.api_key is not None:
+        return ["The key that was given was refused: is it complete, not expired, and for this server?"]
+    return [
+        "Give the server's key: --api-key KEY. OPENREWARD_API_KEY is sent to the catalogue's own hosts only.",
+        "If a proxy before the server asks for a login: --header 'Authorization: Bearer TOKEN'.",
+    ]
+
+
+def _status(error: StatusError, target: Target) -> list[str]:
+    said = error.detail.lower()
+    named = {
+        "https port": f"This port speaks TLS: {target.url.replace('http://', 'https://', 1)}",  # what nginx says
+        "invalid split": f"See which splits there are: ors splits {target.url}",
+        "invalid index": f"See how many tasks each split has: ors splits {target.url}",
+        "deployment": "The catalogue's hosts need a deployment: --env owner/name",
+    }
+    known = [cure for words, cure in named.items() if words in said]
+    if known:
+        return known
+    if error.status in {404, 405}:
+        return [
+            "Something answers there that is no ORS server: is the port right, and is a path prefix missing?",
+            "Where sessions are served by another host than this one: --sessions-url URL",
+        ]
+    return (
+        ["The environment's own code raised this; the server's log has the traceback."] if error.status == 500 else []
+    )
+
+
+def _protocol(error: ProtocolError, target: Target) -> list[str]:
+    if "redirect" in error.problem.lower():
+        return [
+            "If that place is the server, give its URL.",
+            "If it is a login page: --api-key KEY or --header 'Authorization: Bearer TOKEN'.",
+        ]
+    if error.excerpt.lstrip("\ufeff \r\n\t").startswith("<"):
+        return [
+            "A web page answers there, perhaps a login: --api-key KEY or --header 'Authorization: Bearer TOKEN'.",
+            f"Or this is another program's address: is the port right, and does the server live below {target.url}?",
+        ]
+    return ["Something answers there that is no ORS server: is the port right, and is a path prefix missing?"]
+
+
+def _deadline(error: DeadlineExceeded, target: Target) -> list[str]:
+    del target
+    if error.limit == "start_up":
+        return ["The server is still starting; give it longer: --wait 600"]
+    return ["It accepts connections and does not answer: it is busy, or this is another program's port."]
+
+
+def _transport(error: TransportError, target: Target) -> list[str]:
+    said = error.reason.lower()
+    if any(word in said for word in _UNHEARD):
+        return [
+            "Nothing listens there: is the server started, and is the port right?",
+            "A server that is still starting opens its port late; wait for it: --wait 60",
+        ]
+    if any(word in said for word in _UNRESOLVED):
+        return ["There is no host of that name: check the spelling, and the network."]
+    if any(word in said for word in _UNTRUSTED):
+        return ["For a certificate of your own authority: SSL_CERT_FILE=/path/to/ca.pem ors ..."]
+    if "ssl" in said or "tls" in said:
+        return [f"This port may speak plain HTTP: {target.url.replace('https://', 'http://', 1)}"]
+    if said.startswith("http 5"):
+        return ["A gateway answers, and the server behind it does not: is it started?"]
+    return ["Is this an ORS server's port? A TLS port has to be given as https://."]
+
+
+def _setup(error: SetupFailed, target: Target) -> list[str]:
+    del error, target
+    return [
+        "The environment's own code raised this; the server's log has the traceback.",
+        "Does it need a secret (--secret NAME=VALUE), or does only this task fail (--task N)?",
+    ]
+
+
+def _rejected(error: ToolRejected, target: Target) -> list[str]:
+    return [f"See what there is: ors tools {target.url}"] if error.reason == "not_found" else []
+
+
+def _always(cure: str) -> Callable[[Any, Target], list[str]]:
+    def advise(error: ORSError, target: Target) -> list[str]:
+        del error, target
+        return [cure]
+
+    return advise
+
+
+# The first kind that an error is of decides, so the narrower ones come first.
+_ADVICE: tuple[tuple[type[ORSError], Callable[[Any, Target], list[str]]], ...] = (
+    (EnvironmentNotFound, _choose),
+    (AuthenticationError, _authenticate),
+    (CapacityError, _always("Wait for sessions to end, or give the server longer: --wait SECONDS")),
+    (StatusError, _status),
+    (ProtocolError, _protocol),
+    (DeadlineExceeded, _deadline),
+    (TransportError, _transport),
+    (SetupFailed, _setup),
+    (SessionLost, _always("Run the server with one worker: others do not know its sessions.")),
+    (ToolRejected, _rejected),
+)

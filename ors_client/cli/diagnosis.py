@@ -1,0 +1,360 @@
+"""What a doctor asks of a server, in order, and what the answers mean.
+
+It opens one session, whose tools it never calls: the one call it makes names a tool that does not exist. Every step
+that fails becomes a problem with its cure, and the steps that do not depend on it still happen. How a report looks is
+not decided here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+
+from ors_client import (
+    AsyncClient,
+    AsyncEnvironment,
+    AsyncSession,
+    KeepalivePolicy,
+    ORSError,
+    OutcomeUnknown,
+    ResultLost,
+    SessionLost,
+    StatusError,
+    TaskRef,
+    ToolError,
+    ToolList,
+    ToolSpec,
+)
+
+from .command import Target
+from .cures import cures
+from .wire import Listener
+
+# Training pings every ten seconds; a doctor need not wait for so long to see one answered.
+_PINGS = KeepalivePolicy(interval=0.5)
+_PING_SECONDS = 5.0
+
+_TOGETHER = 8  # environments asked about at a time
+_NO_TOOL = "ors-check-calls-no-tool"
+_CALLABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # names that every model's template can write
+_SLOW_SETUP = 30.0  # beyond it, the steps of training are mostly waiting
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run of TRL's GRPO trainer asks of a server.
+
+    Args:
+        batch_size: `per_device_train_batch_size`, which counts rollouts.
+        generations: `num_generations`, the rollouts of one prompt.
+        accumulation: `gradient_accumulation_steps`, which is also how many batches are generated at a time.
+        processes: On how many devices.
+    """
+
+    batch_size: int
+    generations: int
+    accumulation: int
+    processes: int
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open together: TRL generates all rollouts of an optimizer step in one go."""
+        return self.batch_size * self.accumulation * self.processes
+
+    @property
+    def prompts(self) -> int:
+        """How many different tasks they are of."""
+        return self.sessions // self.generations
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and what to try."""
+
+    what: str
+    cures: list[str]
+
+
+@dataclass
+class Described:
+    """An environment: its splits as name, type and number of tasks, and its tools."""
+
+    name: str
+    splits: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+    terminal_tool: str | None = None
+    group_scoring: bool = False
+
+
+@dataclass
+class Report:
+    """All that was found. What stays `None` could not be asked."""
+
+    kind: str | None = None
+    version: str | None = None
+    environments: list[Described] = field(default_factory=list[Described])
+    opened: tuple[str, str, int] | None = None
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    tools: list[str] | None = None
+    ping_answered: bool | None = None
+    messages: bool | None = None
+    ranges: bool | None = None
+    task_tools: bool | None = None
+    terminal_tool: str | None = None
+    group_scoring: bool | None = None
+    secrets: str | None = None
+    resume: bool | None = None
+    problems: list[Problem] = field(default_factory=list[Problem])
+    notes: list[str] = field(default_factory=list[str])
+
+
+class Doctor:
+    """Examines one server.
+
+    Args:
+        target: The server.
+        split: Of the task to open; `None` is the first with tasks.
+        task: Its index.
+        secrets: For the environment.
+    """
+
+    def __init__(self, target: Target, *, split: str | None, task: int, secrets: Mapping[str, str] | None) -> None:
+        self.report = Report()
+        self._target = target
+        self._split = split
+        self._task = task
+        self._secrets = secrets
+        self._listener = Listener()
+
+    async def examine(self) -> Report:
+        """Ask everything.
+
+        Raises:
+            Misuse: The target makes no sense.
+        """
+        client = self._target.async_client(transport=self._listener.transport, keepalive=_PINGS)
+        self._warn_of_open_key(client.layout.sessions)
+        async with client:
+            with self._problem():
+                names = await self._names(client)
+                await self._learn_kind(client)
+                await self._describe_all(client, names)
+                chosen = client.environment(names[0], variant=self._target.variant)
+                await self._open(chosen, await chosen.name())
+        if client.leaked_sessions:
+            self._add("The session could not be deleted.", "See the server's log: its teardown may raise or hang.")
+        return self.report
+
+    # --- The server --------------------------------------------------------------------------------------------------
+
+    async def _names(self, client: AsyncClient) -> list[str]:
+        wanted = self._target.env
+        if wanted is not None:
+            found = await client.environment(wanted, variant=self._target.variant).name()
+            return [wanted if "/" in wanted else found]
+        names = await client.list_environments()
+        if not names:
+            raise _Empty
+        return names
+
+    async def _learn_kind(self, client: AsyncClient) -> None:
+        if self._is_deployment(client):
+            self.report.kind = "a deployment of the catalogue, or like one"
+            # A server at one URL is told secrets in both ways until it refuses one.
+            self.report.secrets = "header" if client.layout.is_split else None
+            return
+        self.report.version = await client.server_version()
+        self.report.secrets = "body" if self.report.version is None else "header"
+        if self.report.version is not None:
+            self.report.kind = f"openreward {self.report.version}"
+
+    def _is_deployment(self, client: AsyncClient) -> bool:
+        return client.layout.is_split or "/" in (self._target.env or "")
+
+    def _guess_kind(self) -> None:
+        """Tell servers without a version by how they give session ids."""
+        created = self._listener.last("create_session")
+        if self.report.kind is not None or created is None:
+            return
+        streamed = created.kind == "text/event-stream"
+        self.report.kind = "ors-sdk, or like it" if streamed else "written to the standard, or openreward before 0.1.70"
+
+    async def _describe_all(self, client: AsyncClient, names: list[str]) -> None:
+        found = {name: Described(name) for name in names}
+        room = anyio.CapacityLimiter(_TOGETHER)
+
+        async def describe(name: str) -> None:
+            async with room:
+                with self._problem(f"Environment {name!r}: "):
+                    await self._describe(client.environment(name, variant=self._target.variant), found[name])
+
+        async with anyio.create_task_group() as group:
+            for name in names:
+                group.start_soon(describe, name)
+        self.report.environments = list(found.values())
+
+    async def _describe(self, environment: AsyncEnvironment, described: Described) -> None:
+        described.name = await environment.name()
+        for split in await environment.list_splits():
+            described.splits.append((split.name, split.type, await environment.num_tasks(split.name)))
+        if not any(count for _, _, count in described.splits):
+            self._add(f"Environment {described.name!r} has no tasks in any split.", "Look at its list_tasks().")
+        listed = await environment.describe_tools()
+        described.tools = listed.tools
+        described.terminal_tool = None if listed.terminal_tool is None else listed.terminal_tool.name
+        described.group_scoring = listed.supports_score_group
+        self._judge_tools(described.name, listed)
+
+    def _judge_tools(self, environment: str, listed: ToolList) -> None:
+        silent = [tool.name for tool in listed.tools if not tool.description.strip()]
+        if silent:
+            self._note(f"{environment}: the model is told nothing about what these tools do: {', '.join(silent)}")
+        odd = [tool.name for tool in listed.tools if not _CALLABLE.fullmatch(tool.name)]
+        if odd:
+            self._note(f"{environment}: trl_bridge gives tools that models can't name an alias: {', '.join(odd)}")
+        names = [tool.name for tool in listed.tools]
+        for name in {name for name in names if names.count(name) > 1}:
+            self._add(f"Environment {environment!r} lists the tool {name!r} twice.", "Rename one of them.")
+        for tool in listed.tools:
+            if tool.input_schema is not None and tool.input_schema.get("type", "object") != "object":
+                self._add(
+                    f"The schema of tool {tool.name!r} of {environment!r} is no object's: arguments go by name.",
+                    "Declare its arguments as one model.",
+                )
+
+    # --- One session -------------------------------------------------------------------------------------------------
+
+    async def _open(self, environment: AsyncEnvironment, name: str) -> None:
+        described = next((one for one in self.report.environments if one.name == name), Described(name))
+        split = self._split or next((split for split, _, count in described.splits if count), None)
+        if split is None:
+            return  # a problem that was told above
+        self.report.opened = (name, split, self._task)
+        with self._problem():
+            await environment.list_tasks(split, 0, 1)
+            self.report.ranges = self._has("task_range")
+        session = environment.session(TaskRef(split, self._task), secrets=self._secrets)
+        try:
+            with self._timed("create"):
+                await session.__aenter__()
+            self._guess_kind()
+            with self._problem():
+                await self._try(session)
+            with self._timed("delete"):
+                await session.aclose()
+        finally:
+            await session.aclose()
+
+    async def _try(self, session: AsyncSession) -> None:
+        with self._timed("prompt"):
+            blocks = await session.get_prompt()
+        if not blocks:
+            self._add("The prompt is empty: the model is told nothing.", "Look at the environment's get_prompt().")
+        if self.report.seconds["prompt"] > _SLOW_SETUP:
+            self._note("Setup takes long; the sessions of a batch are set up together, so the server has to bear it.")
+        tools = await session.list_tools()
+        final = await session.terminal_tool()
+        self.report.tools = [tool.name for tool in tools]
+        self.report.task_tools = self._has("task_tools")
+        self.report.terminal_tool = None if final is None else final.name
+        self.report.group_scoring = await session.supports_score_group()
+        if not tools and final is None:
+            self._add("The task has no tools and no terminal tool: nothing can be done in it.", "Declare a tool.")
+        await session.get_messages()
+        self.report.messages = self._has("messages")
+        await self._await_ping()
+        await self._try_to_resume(session)
+
+    async def _await_ping(self) -> None:
+        answered = self._listener.ping_answered
+        self.report.ping_answered = await anyio.to_thread.run_sync(answered.wait, _PING_SECONDS)
+        ping = self._listener.last("ping")
+        if self.report.ping_answered and ping is not None:
+            self.report.seconds["ping"] = ping.seconds
+            return
+        if ping is not None and ping.status in {404, 405}:
+            self._add(
+                "The server has no ping route: sessions end in the midst of long calls and training steps.",
+                "Update the server, or raise its session timeout beyond your longest step.",
+            )
+            return
+        self._add(
+            f"No ping was answered within {_PING_SECONDS:g} seconds: sessions would not be kept alive.",
+            "Does the environment block the server's event loop, with time.sleep or heavy work in async code?",
+        )
+
+    async def _try_to_resume(self, session: AsyncSession) -> None:
+        """Break a call of a tool that does not exist when it has its id, and see whether its result still comes."""
+        self._listener.cut_next_call()
+        try:
+            await session.call_tool(_NO_TOOL)
+        except ToolError:
+            self.report.resume = self._listener.cut
+        except (OutcomeUnknown, StatusError):  # no id came, or the call was refused before a stream began
+            self.report.resume = False
+        except ResultLost:
+            self.report.resume = False
+            self._add(
+                "A call whose connection broke could not be resumed: the server no longer knew it.",
+                "Run the server with one worker: others do not know its calls and sessions.",
+            )
+            return
+        except SessionLost as error:
+            self._add(f"The session was lost at its first call: {error}", *cures(error, self._target))
+            return
+        else:
+            self._note(f"The server runs a tool that does not exist ({_NO_TOOL!r}) instead of refusing it.")
+        if not self.report.resume:
+            self._note("Calls can't be resumed here; one whose connection breaks ends its episode.")
+
+    # --- Findings ----------------------------------------------------------------------------------------------------
+
+    def _has(self, endpoint: str) -> bool:
+        last = self._listener.last(endpoint)
+        return last is not None and last.status == 200
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Generator[None]:
+        began = anyio.current_time()
+        yield
+        self.report.seconds[step] = anyio.current_time() - began
+
+    @contextlib.contextmanager
+    def _problem(self, where: str = "") -> Generator[None]:
+        """Turn an error into a problem."""
+        try:
+            yield
+        except _Empty:
+            self._add("The server lists no environments.", "Was it started with any?")
+        except ORSError as error:
+            self._add(f"{where}{error}", *cures(error, self._target))
+
+    def _add(self, what: str, *advice: str) -> None:
+        self.report.problems.append(Problem(what, list(advice)))
+
+    def _note(self, text: str) -> None:
+        self.report.notes.append(text)
+
+    def _warn_of_open_key(self, url: str) -> None:
+        parts = urlsplit(url)
+        if self._target.api_key is None or parts.scheme == "https" or _is_local(parts.hostname or ""):
+            return
+        self._note(f"The key travels to {parts.hostname} unencrypted; use https.")
+
+
+class _Empty(Exception):
+    """Raised when there is nothing to examine."""
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

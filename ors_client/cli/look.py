@@ -1,0 +1,148 @@
+"""Commands that look around: environments, splits, tasks, tools, and a task's prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ors_client import Task, TaskRef, ToolList
+
+from .arguments import signature
+from .command import SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
+from .output import one_line, out, show_json, show_note, show_table
+from .transcript import Reader
+
+ImagesOption = Annotated[Path, typer.Option("--images", help="The folder for images.")]
+IMAGES = Path("ors-images")
+
+_PAGE = 20  # tasks in a table, unless more are asked for
+_COLUMNS = 5  # keys of task specs that still fit beside each other on 80 columns
+_CELL = 60  # characters of a value in a table
+_DESCRIPTION = 200
+
+
+def envs(target: Target) -> None:
+    """List the server's environments; the first is its default."""
+    with target.client() as client:
+        names = client.list_environments()
+    if target.as_json:
+        show_json(names)
+    else:
+        show_table(["environment", ""], [(name, "default" * (place == 0)) for place, name in enumerate(names)])
+
+
+def splits(target: Target) -> None:
+    """List an environment's splits, with the number of their tasks."""
+    with target.client() as client:
+        environment = client.environment(target.env, variant=target.variant)
+        found = [(split, environment.num_tasks(split.name)) for split in environment.list_splits()]
+    if target.as_json:
+        show_json([{"name": split.name, "type": split.type, "num_tasks": count} for split, count in found])
+    else:
+        rows = [(split.name, split.type, count) for split, count in found]
+        show_table(["split", "type", "tasks"], rows, right=["tasks"])
+
+
+def tasks(
+    target: Target,
+    *,
+    split: SplitOption = None,
+    start: Annotated[int | None, typer.Option("--start", help="The first index.")] = None,
+    stop: Annotated[int | None, typer.Option("--stop", help="The index after the last.")] = None,
+) -> None:
+    """List a split's tasks: the first 20 in a table, all in JSON, or those from `--start` to `--stop`."""
+    paged = start is None and stop is None and not target.as_json
+    with target.client() as client:
+        environment = client.environment(target.env, variant=target.variant)
+        name = choose_split(environment, split)
+        # One more than the page tells whether there are others.
+        found = environment.list_tasks(name, 0, _PAGE + 1) if paged else environment.list_tasks(name, start, stop)
+    if target.as_json:
+        show_json([{"split": name, "index": task.index, "spec": task.spec} for task in found])
+        return
+    shown = found[:_PAGE] if paged else found
+    _show_tasks(shown)
+    if len(found) > len(shown):
+        show_note(f"the first {_PAGE} tasks of split {name!r}; for more: --stop N")
+    if not found:
+        show_note(f"split {name!r} has no tasks there")
+
+
+def _show_tasks(found: Sequence[Task]) -> None:
+    keys = list(dict.fromkeys(key for task in found for key in task.spec))
+    if len(keys) > _COLUMNS or "index" in keys:
+        rows = [(_index(task), one_line(json.dumps(task.spec, ensure_ascii=False), 4 * _CELL)) for task in found]
+        show_table(["index", "spec"], rows, right=["index"])
+        return
+    rows = [(_index(task), *(_cell(task.spec[key]) if key in task.spec else "" for key in keys)) for task in found]
+    show_table(["index", *(one_line(key, _CELL) for key in keys)], rows, right=["index"])
+
+
+def _index(task: Task) -> str:
+    return "" if task.index is None else str(task.index)
+
+
+def _cell(value: object) -> str:
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _CELL)
+
+
+def tools(
+    target: Target,
+    *,
+    split: SplitOption = None,
+    task: Annotated[int | None, typer.Option("--task", help="Of this task, in a session: some have more.")] = None,
+    secret: SecretOption = None,
+) -> None:
+    """List an environment's tools, or with `--task` those of a task, with their arguments."""
+    with target.client() as client:
+        environment = client.environment(target.env, variant=target.variant)
+        if task is None:
+            listed = environment.describe_tools()
+        else:
+            place = TaskRef(choose_split(environment, split), task)
+            with environment.session(place, secrets=read_secrets(secret)) as session:
+                found = session.list_tools()
+                listed = ToolList(
+                    tools=found,
+                    terminal_tool=session.terminal_tool(),
+                    supports_score_group=session.supports_score_group(),
+                )
+    if target.as_json:
+        show_json(listed)
+        return
+    rows = [(tool.name, signature(tool), one_line(tool.description, _DESCRIPTION)) for tool in listed.tools]
+    if listed.terminal_tool is not None:
+        final = listed.terminal_tool
+        takes = "" if final.arg is None else f"{final.arg}: the final message"
+        rows.append((final.name, takes, f"(terminal) {one_line(final.description, _DESCRIPTION)}"))
+    show_table(["tool", "arguments", "description"], rows)
+
+
+def prompt(
+    target: Target,
+    *,
+    split: SplitOption = None,
+    task: TaskOption = 0,
+    messages: Annotated[bool, typer.Option("--messages", help="The conversation that the task begins with.")] = False,
+    images: ImagesOption = IMAGES,
+    secret: SecretOption = None,
+) -> None:
+    """Show what a task tells the model first."""
+    with target.client() as client:
+        environment = client.environment(target.env, variant=target.variant)
+        place = TaskRef(choose_split(environment, split), task)
+        with environment.session(place, secrets=read_secrets(secret)) as session:
+            conversation = session.get_messages() if messages else None
+            blocks = [] if messages else session.get_prompt()
+    if target.as_json:
+        show_json(blocks if conversation is None else conversation)
+    elif conversation is not None:
+        Reader(images).messages(conversation)
+    elif blocks:
+        Reader(images).blocks(blocks)
+    else:
+        out().print("(the prompt is empty)")

@@ -1,0 +1,114 @@
+"""How the commands speak: tables and text for people, JSON for programs, and nothing that moves a terminal.
+
+Everything that a server says is shown through `plain`, since a control sequence in it could rewrite the screen or the
+clipboard. In a pipe there are no colours and lines are not folded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from pydantic import BaseModel
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+# In a pipe rich assumes 80 columns and would cut what `grep` looks for.
+_UNFOLDED = 100_000
+
+_JOINER = "\u200d"  # holds emoji together; not printable to Python
+
+
+def out() -> Console:
+    """Return the console of results: stdout as it is now."""
+    return _console(sys.stdout.isatty(), stderr=False)
+
+
+def err() -> Console:
+    """Return the console of errors, notes and progress: stderr as it is now."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - private, and named at both calls
+    width = None if terminal else _UNFOLDED
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=not terminal)
+
+
+def plain(text: object) -> str:
+    """Return `text` with every character that a terminal would act on, save line ends and tabs, spelt out."""
+    return "".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _spelt(c) for c in str(text))
+
+
+def _spelt(character: str) -> str:
+    return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: object, limit: int) -> str:
+    """Fold `text` to one line of at most `limit` characters."""
+    line = " ".join(plain(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON, ASCII only, so that any pipe carries it."""
+    print(json.dumps(_bare(value), indent=2))  # noqa: T201 - this is the command's output
+
+
+def show_json_line(value: object) -> None:
+    """Print a value as one line of JSON, at once."""
+    print(json.dumps(_bare(value)), flush=True)  # noqa: T201
+
+
+def _bare(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, list | tuple):
+        return [_bare(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, dict):
+        return {str(key): _bare(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return value
+
+
+def show(content: RenderableType) -> None:
+    """Print `content`; in a pipe, without the blanks that fill a terminal's lines."""
+    console = out()
+    if console.is_terminal:
+        console.print(content)
+        return
+    with console.capture() as captured:
+        console.print(content)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # noqa: T201
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """Print a table; the columns named in `right` hold numbers."""
+    framed = out().is_terminal
+    table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    show(table)
+
+
+def show_error(message: str, cures: Sequence[str] = ()) -> None:
+    """Print what went wrong, and below it what to try."""
+    console = err()
+    console.print(Text.assemble(("error: ", "bold red"), plain(message)))
+    for cure in cures:
+        console.print(Text.assemble(("  try: ", "bold"), plain(cure)))
+
+
+def show_note(message: str) -> None:
+    """Print what a person should know, though nothing failed."""
+    err().print(Text.assemble(("note: ", "bold yellow"), plain(message)))
+
+
+def milliseconds(seconds: float) -> str:
+    """Spell a duration as people read it."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
