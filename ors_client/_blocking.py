@@ -10,7 +10,8 @@ import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -69,7 +70,8 @@ class _Runner:
     def stop(self) -> None:
         portal, thread, self._portal, self._thread = self._portal, self._thread, None, None
         if portal is not None and thread is not None and self._process == os.getpid():
-            portal.call(portal.stop)
+            with suppress(RuntimeError):  # another thread stopped it
+                portal.call(portal.stop, True)
             thread.join()
 
     @staticmethod
@@ -91,9 +93,14 @@ class _Runner:
             raise ClientStateError("This client was opened before a fork; open another one in the child process.")
         if self._portal is None:
             raise ClientStateError("The client is not open; use it inside `with Client(...) as client:`.")
-        future = self._portal.start_task_soon(partial(function, *args, **kwargs))
+        try:
+            future = self._portal.start_task_soon(partial(function, *args, **kwargs))
+        except RuntimeError:
+            raise ClientStateError("The client was closed by another thread.") from None
         try:
             return future.result()
+        except CancelledError:
+            raise ClientStateError("The client was closed by another thread while it was used.") from None
         except BaseException:
             future.cancel()  # for Ctrl-C; without effect on what has raised by itself
             raise

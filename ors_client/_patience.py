@@ -46,10 +46,10 @@ class Patience:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> bool:
         if self._cancel_timer is not None:
             self._cancel_timer()
-        return self.scope.__exit__(kind, error, traceback)
+        return bool(self.scope.__exit__(kind, error, traceback))
 
     def until(self, deadline: float) -> None:
         """Move the deadline, on anyio's clock."""

@@ -13,7 +13,7 @@ import os
 import ssl
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Literal
 
 import anyio
@@ -32,6 +32,10 @@ IDLE_SECONDS = 4.0
 class Pool:
     """Connections, made on first use and bound to the event loop and process of that use.
 
+    They are closed by `aclose`, or else by the event loop when it ends: `asyncio.run` and `trio.run` close the async
+    generators that were begun in them, and one of those holds the connections. Another event loop may use the pool
+    afterwards.
+
     Args:
         make: Makes the httpx transport for all requests; `None` chooses by event loop.
     """
@@ -41,6 +45,8 @@ class Pool:
         self._transports: dict[tuple[str, str, int | None], httpx.AsyncBaseTransport] = {}
         self._loop: object = None
         self._process = 0
+        self._closed = False
+        self._holder: AsyncGenerator[None] | None = None
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the head of its answer.
@@ -48,13 +54,7 @@ class Pool:
         Raises:
             ClientStateError: The connections belong to another event loop or process.
         """
-        loop = anyio.lowlevel.current_token().native_token
-        if self._loop is None:
-            self._loop, self._process = loop, os.getpid()
-        elif self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
-        elif self._loop is not loop:
-            raise ClientStateError("This client belongs to another event loop; open one for each loop.")
+        await self._bind()
         url = request.url
         place = (url.scheme, url.host, url.port) if self._make is None else ("", "", None)
         transport = self._transports.get(place)
@@ -63,13 +63,41 @@ class Pool:
         return await transport.handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close every connection; the pool may then be used again, by any event loop."""
-        transports, self._transports = self._transports, {}
-        owned = self._process == os.getpid()  # the parent's sockets are not the child's to close
-        self._loop = None
-        for transport in transports.values():
-            if owned:
-                await transport.aclose()
+        """Close every connection, for good."""
+        self._closed = True
+        holder, self._holder = self._holder, None
+        # The parent's sockets are not the child's to close, and another event loop's can't be closed from here.
+        if holder is not None and self._process == os.getpid() and self._loop is _current_loop():
+            await holder.aclose()
+
+    async def _bind(self) -> None:
+        loop = _current_loop()
+        if self._loop is loop and self._process == os.getpid():
+            return
+        if self._closed:
+            raise ClientStateError("The client is closed; use it inside its `with` block.")
+        if self._loop is not None and self._process != os.getpid():
+            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+        if self._loop is not None and not (
+            isinstance(self._loop, asyncio.AbstractEventLoop) and self._loop.is_closed()
+        ):
+            raise ClientStateError("This client belongs to another event loop; open one for each loop.")
+        self._loop, self._process, self._transports = loop, os.getpid(), {}
+        self._holder = self._hold()
+        await anext(self._holder)
+
+    async def _hold(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            transports, self._transports, self._loop = self._transports, {}, None
+            with anyio.CancelScope(shield=True):
+                for transport in transports.values():
+                    await transport.aclose()
+
+
+def _current_loop() -> object:
+    return anyio.lowlevel.current_token().native_token
 
 
 def _default(url: httpx.URL) -> httpx.AsyncBaseTransport:
@@ -77,7 +105,7 @@ def _default(url: httpx.URL) -> httpx.AsyncBaseTransport:
     proxy = _proxy(url)
     # Reading the certificates of a whole web for a plain connection would cost 20 ms.
     tls: ssl.SSLContext | Literal[False] = httpx.create_ssl_context() if secure else False
-    if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+    if isinstance(_current_loop(), asyncio.AbstractEventLoop):
         return _aiohttp(tls, proxy)
     return httpx.AsyncHTTPTransport(
         verify=tls,
