@@ -1,0 +1,142 @@
+"""What all formats share: their public face, and how they read what they do not control.
+
+Sources are named in each format's module. Readers take dicts as a provider's package dumps them: fields that are `None`
+or not there mean the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ors_client._errors import ToolError
+from ors_client._types import Block, JSONObject, Message, ToolCallBlock, ToolOutput, ToolSpec, UnknownBlock
+
+from ._calls import ToolCall, tool_calls, tool_result
+from ._names import ToolNames
+
+
+class Format(ABC):
+    """One provider's shapes, for the tools of one session.
+
+    Args:
+        tools: As the server lists them.
+    """
+
+    def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
+        self.names = ToolNames(tools)
+
+    @property
+    @abstractmethod
+    def tools(self) -> list[JSONObject]:
+        """The tools for the provider, with the server's schemas word for word."""
+
+    @abstractmethod
+    def request(self, messages: Sequence[Message]) -> JSONObject:
+        """Return the part of a request that is the conversation and the tools, as keyword arguments.
+
+        Raises:
+            ValueError: A message has a role that is none of the standard's.
+        """
+
+    @abstractmethod
+    def messages(self, request: Mapping[str, Any]) -> list[Message]:
+        """Read the conversation of a request; the tools have the server's names again."""
+
+    @abstractmethod
+    def reply(self, reply: Any) -> Message:
+        """Read the model's reply as the next message."""
+
+    @abstractmethod
+    def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
+        """Return blocks as the content of a user message."""
+
+    @abstractmethod
+    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+        """Write messages, of which the first makes calls, and return all but the first."""
+
+    def calls(self, reply: Any) -> list[ToolCall]:
+        """Read the calls of a reply, under the server's names."""
+        return tool_calls(self.reply(reply))
+
+    def results(self, answered: Iterable[tuple[ToolCall, ToolOutput | ToolError | str]]) -> list[JSONObject]:
+        """Return what to append to a conversation that is kept in the provider's shape.
+
+        Args:
+            answered: All calls of one reply, each with its output, its error, or what else went wrong, in words.
+        """
+        pairs = list(answered)
+        calls: list[Block] = [ToolCallBlock(id=call.call_id, name=call.tool) for call, _ in pairs]
+        results: list[Block] = [tool_result(call, outcome) for call, outcome in pairs]
+        return self._answers([Message(role="assistant", blocks=calls), Message(role="user", blocks=results)])
+
+
+def parameters(spec: ToolSpec) -> JSONObject:
+    """Copy a tool's schema, word for word.
+
+    Only what providers insist on is added where it is missing: that arguments are an object, and that it has
+    properties. A tool without a schema takes an object without any.
+    """
+    schema = copy.deepcopy(spec.input_schema or {})
+    if "type" not in schema:
+        schema = {"type": "object", **schema}
+    schema.setdefault("properties", {})
+    return schema
+
+
+def foreign(name: str, raw: Mapping[str, Any], kind: str | None = None) -> UnknownBlock:
+    """Keep what the standard has no block for, to be given back to the provider that it came from.
+
+    Args:
+        name: The format's.
+        kind: Where the provider does not say it as `type`.
+    """
+    return UnknownBlock(type=f"{name}:{kind or raw.get('type')}", raw=dict(raw))
+
+
+def given_back(name: str, block: Block) -> JSONObject | None:
+    """Return what `foreign` kept for this format, or `None`.
+
+    A block of this type from an environment is not taken for it: there, `raw` has the block's own type within.
+    """
+    if not isinstance(block, UnknownBlock) or not block.type.startswith(f"{name}:"):
+        return None
+    raw = cast("object", block.raw)  # pyright: ignore[reportUnknownMemberType] - JSON of any shape
+    kept = dict(cast("JSONObject", raw)) if isinstance(raw, dict) else {}
+    return kept if kept and kept.get("type") != block.type else None
+
+
+def own(name: str, block: Block) -> JSONObject | None:
+    """Return what this format put into a block's detail, or `None`."""
+    detail = getattr(block, "detail", None)
+    kept = cast("JSONObject", detail).get(name) if isinstance(detail, dict) else None
+    return cast("JSONObject", kept) if isinstance(kept, dict) else None
+
+
+def signed_elsewhere(name: str, block: Block) -> bool:
+    """Tell whether another format read this block: its signature means nothing to this provider."""
+    detail = getattr(block, "detail", None)
+    formats = {"anthropic", "google", "openai_responses"} - {name}
+    return isinstance(detail, dict) and not formats.isdisjoint(cast("JSONObject", detail))
+
+
+def items(value: object) -> list[JSONObject]:
+    """Return the objects of a list, which may be missing."""
+    values = cast("list[object]", value) if isinstance(value, list | tuple) else []
+    return [dict(cast("Mapping[str, Any]", item)) for item in values if isinstance(item, Mapping)]
+
+
+def data_url(data: str, mime_type: str) -> str:
+    """Write an image as a URL that holds it."""
+    return f"data:{mime_type};base64,{data}"
+
+
+def split_data_url(url: object) -> tuple[str, str] | None:
+    """Return type and base64 text of a URL that holds an image, or `None` for one that points elsewhere."""
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return None
+    head, comma, data = url[len("data:") :].partition(",")
+    mime_type, _, encoding = head.rpartition(";")
+    return (mime_type, data) if comma and encoding == "base64" and mime_type else None

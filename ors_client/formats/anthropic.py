@@ -1,0 +1,176 @@
+"""Anthropic's messages.
+
+Source: `MessageParam`, `ContentBlockParam` and `ToolParam` of the `anthropic` package (1.x and 2.x), and the rules that
+its API adds: results stand first in a user message, text is neither empty nor only white space, thinking is signed.
+
+What has no place there: a system message after the start becomes a user message that says so; an image in a system
+message or an answer of the assistant moves to a user message; images of other types than JPEG, PNG, GIF and WebP, and
+reasoning that Anthropic did not sign, become text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ors_client._types import (
+    Block,
+    ImageBlock,
+    JSONObject,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSpec,
+    UnknownBlock,
+)
+
+from ._arrange import Holds, arranged
+from ._calls import call_block, fitting_id, sent_arguments
+from ._format import Format, foreign, given_back, items, own, parameters, signed_elsewhere
+
+_NAME = "anthropic"
+_IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
+_LONGEST_ID = 64
+
+
+class Anthropic(Format):
+    """Shapes of `client.messages.create(**format.request(messages))`.
+
+    A reply is `message.model_dump(exclude_none=True)`.
+    """
+
+    @property
+    def tools(self) -> list[JSONObject]:
+        """`ToolParam`s."""
+        return [self._tool(spec) for spec in self.names.specs]
+
+    def request(self, messages: Sequence[Message]) -> JSONObject:
+        """Return `messages`, and `system` and `tools` where there are any."""
+        turns = arranged(messages, _HOLDS)
+        system = _content([block for message in turns if message.role not in _SPEAKERS for block in message.blocks])
+        request: JSONObject = {"system": system} if system else {}
+        request["messages"] = [self._written(message) for message in turns if message.role in _SPEAKERS]
+        if tools := self.tools:
+            request["tools"] = tools
+        return request
+
+    def messages(self, request: Mapping[str, Any]) -> list[Message]:
+        """Read `system` and `messages`."""
+        system = self._read_content(request.get("system"))
+        start = [Message(role="system", blocks=system)] if system else []
+        return start + [
+            Message(role=str(message.get("role")), blocks=self._read_content(message.get("content")))
+            for message in items(request.get("messages"))
+        ]
+
+    def reply(self, reply: Mapping[str, Any]) -> Message:
+        """Read a message."""
+        return Message(role="assistant", blocks=self._read_content(reply.get("content")))
+
+    def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
+        """Return `TextBlockParam`s and `ImageBlockParam`s."""
+        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
+        return _content([block for turn in arranged([message], _HOLDS) for block in turn.blocks])
+
+    def _tool(self, spec: ToolSpec) -> JSONObject:
+        described = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **described, "input_schema": parameters(spec)}
+
+    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
+
+    def _written(self, message: Message) -> JSONObject:
+        written: list[JSONObject] = []
+        for block in message.blocks:
+            if isinstance(block, ToolCallBlock):
+                call = {"id": _id(block.id), "name": self.names.alias(block.name), "input": sent_arguments(block)}
+                written.append({"type": "tool_use", **call})
+            elif isinstance(block, ToolResultBlock):
+                written.append(_result(block))
+            else:
+                written += _content([block])
+        return {"role": message.role, "content": written or [{"type": "text", "text": "[empty message]"}]}
+
+    def _read_content(self, content: object) -> list[Block]:
+        if isinstance(content, str):
+            return [TextBlock(text=content)] if content else []
+        return [self._read(block) for block in items(content)]
+
+    def _read(self, block: JSONObject) -> Block:
+        match block.get("type"):
+            case "text":
+                return TextBlock(text=str(block.get("text")))
+            case "image":
+                return _read_image(block)
+            case "thinking" | "redacted_thinking" as kind:
+                signature = block.get("signature") or block.get("data")
+                text = str(block.get("thinking") or "")
+                return ReasoningBlock(text=text, signature=signature, detail={_NAME: {"type": kind}})
+            case "tool_use":
+                return call_block(self.names.tool(str(block.get("name"))), str(block.get("id")), block.get("input"))
+            case "tool_result":
+                return ToolResultBlock(
+                    tool_call_id=str(block.get("tool_use_id")),
+                    blocks=self._read_content(block.get("content")),
+                    is_error=bool(block.get("is_error")),
+                )
+            case _:
+                return foreign(_NAME, block)
+
+
+_SPEAKERS = {"user", "assistant"}
+
+
+def _holds_block(block: Block) -> bool:
+    if isinstance(block, ImageBlock):
+        return block.mime_type in _IMAGE_TYPES
+    if isinstance(block, ReasoningBlock):
+        return bool(block.signature) and not signed_elsewhere(_NAME, block)
+    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+
+
+_HOLDS = Holds(images=frozenset({"result"}), later_system=False, mixed_results=True, block=_holds_block)
+
+
+def _id(call_id: str) -> str:
+    return fitting_id(call_id, longest=_LONGEST_ID)
+
+
+def _result(block: ToolResultBlock) -> JSONObject:
+    result: JSONObject = {"type": "tool_result", "tool_use_id": _id(block.tool_call_id)}
+    if content := _content(block.blocks):
+        result["content"] = content
+    return {**result, "is_error": True} if block.is_error else result
+
+
+def _content(blocks: Iterable[Block]) -> list[JSONObject]:
+    written: list[JSONObject] = []
+    for block in blocks:
+        if isinstance(block, ImageBlock):
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            written.append({"type": "image", "source": source})
+        elif isinstance(block, ReasoningBlock):
+            written.append(_thinking(block))
+        elif raw := given_back(_NAME, block):
+            written.append(raw)
+        elif text := cast("TextBlock", block).text:  # the API refuses an empty one, which says nothing anyway
+            shown = text if text.strip() else f"[white space: {json.dumps(text)}]"
+            written.append({"type": "text", "text": shown})
+    return written
+
+
+def _thinking(block: ReasoningBlock) -> JSONObject:
+    if (own(_NAME, block) or {}).get("type") == "redacted_thinking":
+        return {"type": "redacted_thinking", "data": block.signature}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+def _read_image(block: JSONObject) -> Block:
+    source: JSONObject = block.get("source") or {}
+    data = source.get("data")
+    if source.get("type") != "base64" or not isinstance(data, str):
+        return foreign(_NAME, block)  # it is elsewhere, and the standard has no block for that
+    return ImageBlock(data=data, mimeType=str(source.get("media_type")))

@@ -1,0 +1,161 @@
+"""The Model Context Protocol: tools, results, and the messages of sampling.
+
+Source: the protocol's schema of 2025-11-25, which later versions read, as `mcp` 1.x and `mcp-types` 2.x hold it:
+`Tool`, `CallToolResult`, `SamplingMessage`. Names are in camel case, as on the wire.
+
+What has no place there: a system message after the start becomes a user message that says so; an image in a system
+message moves to a user message; reasoning becomes text; the texts of system messages are joined by blank lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ors_client._errors import ToolError
+from ors_client._types import (
+    Block,
+    ImageBlock,
+    JSONObject,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolOutput,
+    ToolResultBlock,
+    ToolSpec,
+    UnknownBlock,
+)
+
+from ._arrange import Holds, arranged
+from ._calls import ToolCall, call_block, sent_arguments, tool_calls, tool_result
+from ._format import Format, foreign, given_back, items, parameters
+
+_NAME = "mcp"
+
+
+class MCP(Format):
+    """Shapes of `sampling/createMessage`, and of `tools/list` and `tools/call` for a server before a session.
+
+    A reply is a `CreateMessageResult`, dumped by alias.
+    """
+
+    @property
+    def tools(self) -> list[JSONObject]:
+        """`Tool`s."""
+        return [self._tool(spec) for spec in self.names.specs]
+
+    def request(self, messages: Sequence[Message]) -> JSONObject:
+        """Return `messages`, and `systemPrompt` and `tools` where there are any."""
+        turns = arranged(messages, _HOLDS)
+        system = "\n\n".join(
+            block.text
+            for message in turns
+            if message.role not in _SPEAKERS
+            for block in message.blocks
+            if isinstance(block, TextBlock)  # all that an arrangement leaves
+        )
+        request: JSONObject = {"systemPrompt": system} if system else {}
+        request["messages"] = [
+            {"role": message.role, "content": self._content(message.blocks)}
+            for message in turns
+            if message.role in _SPEAKERS
+        ]
+        if tools := self.tools:
+            request["tools"] = tools
+        return request
+
+    def messages(self, request: Mapping[str, Any]) -> list[Message]:
+        """Read `systemPrompt` and `messages`."""
+        system = request.get("systemPrompt")
+        start = [Message(role="system", blocks=[TextBlock(text=str(system))])] if system else []
+        return start + [
+            Message(role=str(message.get("role")), blocks=self._read_content(message.get("content")))
+            for message in items(request.get("messages"))
+        ]
+
+    def reply(self, reply: Mapping[str, Any]) -> Message:
+        """Read the result of a sampling request."""
+        return Message(role="assistant", blocks=self._read_content(reply.get("content")))
+
+    def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
+        """Return `TextContent`s and `ImageContent`s."""
+        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
+        return self._content([block for turn in arranged([message], _HOLDS) for block in turn.blocks])
+
+    def call(self, params: Mapping[str, Any]) -> ToolCall:
+        """Read the parameters of a `tools/call` request, which has no id of its own."""
+        block = call_block(self.names.tool(str(params.get("name"))), "", params.get("arguments"))
+        return tool_calls(Message(role="assistant", blocks=[block]))[0]
+
+    def call_result(self, outcome: ToolOutput | ToolError | str) -> JSONObject:
+        """Return a `CallToolResult`.
+
+        Args:
+            outcome: The tool's output, its error, or what else went wrong, in words.
+        """
+        result = tool_result(ToolCall(tool=""), outcome)
+        return {"content": self.content(result.blocks), "isError": result.is_error}
+
+    def _tool(self, spec: ToolSpec) -> JSONObject:
+        described = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **described, "inputSchema": parameters(spec)}
+
+    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
+
+    def _content(self, blocks: Iterable[Block]) -> list[JSONObject]:
+        written: list[JSONObject] = []
+        for block in blocks:
+            if isinstance(block, ImageBlock):
+                written.append({"type": "image", "data": block.data, "mimeType": block.mime_type})
+            elif isinstance(block, ToolCallBlock):
+                call = {"id": block.id, "name": self.names.alias(block.name), "input": sent_arguments(block)}
+                written.append({"type": "tool_use", **call})
+            elif isinstance(block, ToolResultBlock):
+                content = self._content(block.blocks)
+                result = {"toolUseId": block.tool_call_id, "content": content, "isError": block.is_error}
+                written.append({"type": "tool_result", **result})
+            elif raw := given_back(_NAME, block):
+                written.append(raw)
+            else:
+                written.append({"type": "text", "text": cast("TextBlock", block).text})
+        return written
+
+    def _read_content(self, content: object) -> list[Block]:
+        blocks = cast("object", content if isinstance(content, list) else [content])
+        return [self._read(block) for block in items(blocks)]
+
+    def _read(self, block: JSONObject) -> Block:
+        match block.get("type"):
+            case "text":
+                return TextBlock(text=str(block.get("text")))
+            case "image":
+                return ImageBlock(data=str(block.get("data")), mimeType=str(block.get("mimeType")))
+            case "tool_use":
+                return call_block(self.names.tool(str(block.get("name"))), str(block.get("id")), block.get("input"))
+            case "tool_result":
+                return ToolResultBlock(
+                    tool_call_id=str(block.get("toolUseId")),
+                    blocks=self._read_content(block.get("content")),
+                    is_error=bool(block.get("isError")),
+                )
+            case _:
+                return foreign(_NAME, block)
+
+
+_SPEAKERS = {"user", "assistant"}
+
+
+def _holds_block(block: Block) -> bool:
+    if isinstance(block, ReasoningBlock):
+        return False
+    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+
+
+_HOLDS = Holds(
+    images=frozenset({"assistant", "result"}),
+    later_system=False,
+    mixed_results=False,
+    block=_holds_block,
+)

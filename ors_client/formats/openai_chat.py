@@ -1,0 +1,211 @@
+"""OpenAI's chat completions, and the many servers that speak them.
+
+Source: `ChatCompletionMessageParam` and `ChatCompletionFunctionToolParam` of the `openai` package (2.x and 3.x), which
+its authors generate from the published OpenAPI description. `reasoning_content` and `reasoning` are what vLLM, DeepSeek
+and OpenRouter add to it.
+
+What has no place there: an image in a system message, an answer of the assistant or a result moves to a user message;
+a result says that it is an error by the text `[error]`; reasoning becomes text, unless there is a field for it; text
+after a call stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ors_client._types import (
+    Block,
+    ImageBlock,
+    JSONObject,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSpec,
+    UnknownBlock,
+)
+
+from ._arrange import Holds, arranged
+from ._calls import arguments_text, call_block, fitting_id
+from ._format import Format, data_url, foreign, given_back, items, own, parameters, split_data_url
+
+_NAME = "openai_chat"
+_LONGEST_ID = 40  # the API refuses longer ids of calls
+_FIELDS = ("audio", "function_call")  # of an assistant's message; what else is outside its content is not the model's
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+
+
+class OpenAIChat(Format):
+    """Shapes of `client.chat.completions.create(**format.request(messages))`.
+
+    A reply is `completion.choices[0].message.model_dump()`.
+
+    Args:
+        tools: As the server lists them.
+        reasoning_field: Where a compatible server takes past reasoning (`reasoning_content` with vLLM and DeepSeek,
+            `reasoning` with OpenRouter). OpenAI's own API has no such field: there reasoning becomes text.
+    """
+
+    def __init__(self, tools: Iterable[ToolSpec] = (), *, reasoning_field: str | None = None) -> None:
+        super().__init__(tools)
+        self._reasoning_field = reasoning_field
+        self._holds = Holds(images=frozenset(), later_system=True, mixed_results=False, block=self._holds_block)
+
+    @property
+    def tools(self) -> list[JSONObject]:
+        """`ChatCompletionFunctionToolParam`s, not strict: strict mode takes only a part of JSON Schema."""
+        return [{"type": "function", "function": self._function(spec)} for spec in self.names.specs]
+
+    def request(self, messages: Sequence[Message]) -> JSONObject:
+        """Return `messages`, and `tools` where there are any."""
+        request: JSONObject = {"messages": self._written(messages)}
+        if tools := self.tools:
+            request["tools"] = tools
+        return request
+
+    def messages(self, request: Mapping[str, Any]) -> list[Message]:
+        """Read `messages`; tool messages in a row become one user message."""
+        read: list[Message] = []
+        answering = False
+        for message in items(request.get("messages")):
+            if message.get("role") != "tool":
+                answering = False
+                read.append(self._read(message))
+                continue
+            blocks = _read_content(message.get("content"))
+            result = ToolResultBlock(tool_call_id=str(message.get("tool_call_id")), blocks=blocks)
+            if answering:
+                read[-1].blocks.append(result)
+            else:
+                read.append(Message(role="user", blocks=[result]))
+            answering = True
+        return read
+
+    def reply(self, reply: Mapping[str, Any]) -> Message:
+        """Read the message of a choice."""
+        return self._read({**reply, "role": "assistant"})
+
+    def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
+        """Return `ChatCompletionContentPartParam`s."""
+        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
+        return [_part(block) for turn in arranged([message], self._holds) for block in turn.blocks]
+
+    def _function(self, spec: ToolSpec) -> JSONObject:
+        described = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **described, "parameters": parameters(spec)}
+
+    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return self._written(messages)[1:]
+
+    def _holds_block(self, block: Block) -> bool:
+        if isinstance(block, ReasoningBlock):
+            return self._reasoning_field is not None
+        return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+
+    def _written(self, messages: Sequence[Message]) -> list[JSONObject]:
+        written: list[JSONObject] = []
+        for message in arranged(messages, self._holds):
+            results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
+            if results:
+                written += map(_tool_message, results)
+            elif message.role == "assistant":
+                written.append(self._assistant(message.blocks))
+            else:
+                written.append({"role": message.role, "content": _content(message.blocks)})
+        return written
+
+    def _assistant(self, blocks: Iterable[Block]) -> JSONObject:
+        calls: list[JSONObject] = []
+        spoken: list[Block] = []
+        thoughts: list[str] = []
+        fields: JSONObject = {}
+        for block in blocks:
+            kind = block.type.removeprefix(f"{_NAME}:")
+            if isinstance(block, ToolCallBlock):
+                function = {"name": self.names.alias(block.name), "arguments": arguments_text(block)}
+                calls.append({"id": _id(block.id), "type": "function", "function": function})
+            elif isinstance(block, ReasoningBlock):
+                thoughts.append(block.text)
+            elif (raw := given_back(_NAME, block)) is not None and kind in _FIELDS:
+                # Spoken answers are named when given back, not sent.
+                fields[kind] = {"id": raw.get("id")} if kind == "audio" else raw
+            elif raw is not None and kind == "custom":
+                calls.append(raw)
+            else:
+                spoken.append(block)
+        message: JSONObject = {"role": "assistant", "content": _content(spoken) if spoken or not calls else None}
+        if thoughts and self._reasoning_field:
+            message[self._reasoning_field] = "\n\n".join(thoughts)
+        if calls:
+            message["tool_calls"] = calls
+        return {**message, **fields}
+
+    def _read(self, message: Mapping[str, Any]) -> Message:
+        role = str(message.get("role"))
+        blocks = _read_content(message.get("content"))
+        if role != "assistant":
+            return Message(role=role, blocks=blocks)
+        thoughts = [message[field] for field in _REASONING_FIELDS if isinstance(message.get(field), str)]
+        if thoughts and thoughts[0]:  # some servers say the same in both fields
+            blocks.insert(0, ReasoningBlock(text=thoughts[0]))
+        if message.get("refusal"):
+            blocks.append(_refusal(message["refusal"]))
+        for call in items(message.get("tool_calls")):
+            function: JSONObject = call.get("function") or {}
+            if call.get("type") == "custom":
+                blocks.append(foreign(_NAME, call))
+            else:
+                name = self.names.tool(str(function.get("name")))
+                blocks.append(call_block(name, str(call.get("id") or ""), function.get("arguments")))
+        blocks += [foreign(_NAME, message[field], field) for field in _FIELDS if isinstance(message.get(field), dict)]
+        return Message(role=role, blocks=blocks)
+
+
+def _id(call_id: str) -> str:
+    return fitting_id(call_id, longest=_LONGEST_ID)
+
+
+def _tool_message(result: ToolResultBlock) -> JSONObject:
+    error: list[Block] = [TextBlock(text="[error]")] if result.is_error else []
+    content = _content(error + result.blocks)
+    return {"role": "tool", "tool_call_id": _id(result.tool_call_id), "content": content}
+
+
+def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:
+    # A string where it can be one: older compatible servers know nothing else.
+    if not blocks:
+        return ""
+    if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not own(_NAME, blocks[0]):
+        return blocks[0].text
+    return [_part(block) for block in blocks]
+
+
+def _part(block: Block) -> JSONObject:
+    if isinstance(block, ImageBlock):
+        return {"type": "image_url", "image_url": {"url": data_url(block.data, block.mime_type)}}
+    if raw := given_back(_NAME, block):
+        return raw
+    text = cast("TextBlock", block).text  # all that an arrangement leaves
+    return {"type": "refusal", "refusal": text} if own(_NAME, block) else {"type": "text", "text": text}
+
+
+def _read_content(content: object) -> list[Block]:
+    if isinstance(content, str):
+        return [TextBlock(text=content)] if content else []
+    return [_read_part(part) for part in items(content)]
+
+
+def _read_part(part: JSONObject) -> Block:
+    if part.get("type") == "text":
+        return TextBlock(text=str(part.get("text")))
+    if part.get("type") == "refusal":
+        return _refusal(part.get("refusal"))
+    image: JSONObject = part.get("image_url") or {}
+    held = split_data_url(image.get("url")) if part.get("type") == "image_url" else None
+    return ImageBlock(mimeType=held[0], data=held[1]) if held else foreign(_NAME, part)
+
+
+def _refusal(text: object) -> TextBlock:
+    return TextBlock(text=str(text), detail={_NAME: {"refusal": True}})
