@@ -102,9 +102,9 @@ def read_arguments(tool: ToolSpec) -> list[Argument]:
     return sorted(found, key=lambda argument: not argument.required)
 
 
-def signature(tool: ToolSpec) -> str:
-    """Return a tool's arguments in one line."""
-    return ", ".join(argument.summary() for argument in read_arguments(tool))
+def signature(tool: ToolSpec) -> list[str]:
+    """Return a tool's arguments, each as a signature would write it."""
+    return [argument.summary() for argument in read_arguments(tool)]
 
 
 def _argument(name: str, written: Mapping[str, Any], root: Mapping[str, Any], *, required: bool) -> Argument:

@@ -30,15 +30,18 @@ def check(
     task: TaskOption = 0,
     secret: SecretOption = None,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Rollouts per device.", rich_help_panel=_PANEL)
+        int, typer.Option("--batch-size", min=1, metavar="N", help="Rollouts per device.", rich_help_panel=_PANEL)
     ] = 8,
     generations: Annotated[
-        int, typer.Option("--generations", min=1, help="Rollouts of one prompt.", rich_help_panel=_PANEL)
+        int, typer.Option("--generations", min=1, metavar="N", help="Rollouts of one prompt.", rich_help_panel=_PANEL)
     ] = 8,
     accumulation: Annotated[
-        int, typer.Option("--accumulation", min=1, help="Gradient accumulation steps.", rich_help_panel=_PANEL)
+        int,
+        typer.Option("--accumulation", min=1, metavar="N", help="Gradient accumulation steps.", rich_help_panel=_PANEL),
     ] = 1,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Devices.", rich_help_panel=_PANEL)] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, metavar="N", help="Devices.", rich_help_panel=_PANEL)
+    ] = 1,
 ) -> int:
     """Examine a server: what it is, what it offers, whether a session works, and what a training run would need.
 

@@ -37,8 +37,8 @@ class Misuse(Exception):
     """Raised when what was asked makes no sense, before or without a server."""
 
 
-SplitOption = Annotated[str | None, typer.Option("--split", help="The split; left out, the first.")]
-TaskOption = Annotated[int, typer.Option("--task", help="The task's index; -1 is the last.")]
+SplitOption = Annotated[str | None, typer.Option("--split", metavar="NAME", help="The split; left out, the first.")]
+TaskOption = Annotated[int, typer.Option("--task", metavar="N", help="The task's index; -1 is the last.")]
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,10 +54,15 @@ class Target:
     url: Annotated[str, typer.Argument(metavar="URL", help="The server, or https://openreward.ai for the catalogue.")]
     env: Annotated[
         str | None,
-        typer.Option("--env", help="The environment; owner/name in the catalogue. Needed where there are several."),
+        typer.Option(
+            "--env",
+            metavar="NAME",
+            help="The environment; owner/name in the catalogue. Needed where there are several.",
+        ),
     ] = None
     variant: Annotated[
-        str | None, typer.Option("--variant", help="One environment of a catalogue deployment that has several.")
+        str | None,
+        typer.Option("--variant", metavar="NAME", help="One environment of a catalogue deployment that has several."),
     ] = None
     sessions_url: Annotated[
         str | None, typer.Option("--sessions-url", metavar="URL", help="Where sessions are served, if elsewhere.")

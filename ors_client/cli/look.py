@@ -16,7 +16,7 @@ from .command import SecretOption, SplitOption, Target, TaskOption, choose_split
 from .output import one_line, out, show_json, show_note, show_table
 from .transcript import Reader
 
-ImagesOption = Annotated[Path, typer.Option("--images", help="The folder for images.")]
+ImagesOption = Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The folder for images.")]
 IMAGES = Path("ors-images")
 
 _PAGE = 20  # tasks in a table, unless more are asked for
@@ -51,8 +51,8 @@ def tasks(
     target: Target,
     *,
     split: SplitOption = None,
-    start: Annotated[int | None, typer.Option("--start", help="The first index.")] = None,
-    stop: Annotated[int | None, typer.Option("--stop", help="The index after the last.")] = None,
+    start: Annotated[int | None, typer.Option("--start", metavar="N", help="The first index.")] = None,
+    stop: Annotated[int | None, typer.Option("--stop", metavar="N", help="The index after the last.")] = None,
 ) -> None:
     """List a split's tasks: the first 20 in a table, all in JSON, or those from `--start` to `--stop`."""
     paged = start is None and stop is None and not target.as_json
@@ -94,7 +94,9 @@ def tools(
     target: Target,
     *,
     split: SplitOption = None,
-    task: Annotated[int | None, typer.Option("--task", help="Of this task, in a session: some have more.")] = None,
+    task: Annotated[
+        int | None, typer.Option("--task", metavar="N", help="Of this task, in a session: some have more.")
+    ] = None,
     secret: SecretOption = None,
 ) -> None:
     """List an environment's tools, or with `--task` those of a task, with their arguments."""
@@ -114,7 +116,10 @@ def tools(
     if target.as_json:
         show_json(listed)
         return
-    rows = [(tool.name, signature(tool), one_line(tool.description, _DESCRIPTION)) for tool in listed.tools]
+    between = "\n" if out().is_terminal else ", "
+    rows = [
+        (tool.name, between.join(signature(tool)), one_line(tool.description, _DESCRIPTION)) for tool in listed.tools
+    ]
     if listed.terminal_tool is not None:
         final = listed.terminal_tool
         takes = "" if final.arg is None else f"{final.arg}: the final message"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
 
 import typer
+from rich.padding import Padding
 from rich.text import Text
 
 from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError, ToolOutput, ToolSpec
@@ -18,7 +19,7 @@ from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError,
 from .arguments import Argument, read_arguments, signature
 from .command import Misuse, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
 from .look import IMAGES, ImagesOption
-from .output import one_line, out, plain, show_json_line
+from .output import one_line, out, plain, show, show_json_line
 from .transcript import Reader
 
 _LINE = 72  # characters of a description beside its tool
@@ -198,20 +199,20 @@ def _ask(episode: _Episode) -> None:
 
 
 def _show_menu(tools: list[ToolSpec], final: TerminalToolSpec | None) -> None:
-    console = out()
-    console.print()
+    out().print()
     for number, tool in enumerate(tools, start=1):
-        _show_entry(str(number), tool.name, f"({signature(tool)})", tool.description)
+        _show_entry(str(number), tool.name, tool.description, ", ".join(signature(tool)))
     if final is not None:
-        _show_entry(_FINAL, final.name, " the final message", final.description)
+        _show_entry(_FINAL, final.name, final.description, f"{final.arg}: the final message" if final.arg else "")
     _show_entry(_QUIT, "quit", "", "")
 
 
-def _show_entry(key: str, name: str, takes: str, description: str) -> None:
+def _show_entry(key: str, name: str, description: str, takes: str) -> None:
     console = out()
-    console.print(Text.assemble((f"{key:>3}  ", "bold cyan"), (plain(name), "bold"), plain(takes)))
-    if description.strip():
-        console.print(Text(f"     {one_line(description, _LINE)}", style="dim"))
+    line = Text.assemble((f"{key:>3}  ", "bold cyan"), (plain(name), "bold"), f"  {one_line(description, _LINE)}")
+    console.print(line, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+    if takes:
+        show(Padding(Text(plain(takes), style="dim"), (0, 0, 0, 5), expand=False))
 
 
 def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> _Call | None:
