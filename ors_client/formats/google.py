@@ -159,7 +159,7 @@ _HOLDS = Holds(images=frozenset({"assistant"}), later_system=False, mixed_result
 
 
 def _id(call_id: str) -> JSONObject:
-    return {} if call_id.startswith(_OWN_ID) else {"id": call_id}
+    return {"id": call_id} if call_id and not call_id.startswith(_OWN_ID) else {}
 
 
 def _signature(block: Block) -> JSONObject:
@@ -195,7 +195,7 @@ def _answering(result: ToolResultBlock, calls: list[tuple[str, str]]) -> ToolRes
     found = next((call for call in calls if result.tool_call_id in {call[1], ""} and tool == call[0]), None)
     if found:
         calls.remove(found)
-    call_id = result.tool_call_id or (found[1] if found else f"{_OWN_ID}{uuid.uuid4().hex[:16]}")
+    call_id = result.tool_call_id or (found[1] if found else "")
     return result.model_copy(update={"tool_call_id": call_id, "detail": None})
 
 
