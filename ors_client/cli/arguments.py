@@ -64,11 +64,11 @@ class Argument:
 
     def _read_json(self, text: str) -> JSONValue:
         if "json" not in self.types:
-            raise ValueError(f"{text!r} is not {self.label}.")
+            raise ValueError(f"{text!r} does not fit; {self.name} is: {self.label}.")
         try:
             return cast("JSONValue", json.loads(text))
         except ValueError as error:
-            raise ValueError(f"That is not JSON ({error}); {self.name} is {self.label}.") from None
+            raise ValueError(f"That is not JSON ({error}); {self.name} is: {self.label}.") from None
 
     def _read_text(self, text: str) -> JSONValue:
         """Take text as it is, save what is written as JSON: a string in quotes, which is how line breaks are typed."""

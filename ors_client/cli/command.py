@@ -27,7 +27,7 @@ from .output import show_error, show_json, show_note
 
 PROBLEMS = 1
 MISUSE = 2
-_INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 # People wait for an answer; a training run waits for ten minutes instead.
 _PATIENCE = 20.0
@@ -210,7 +210,7 @@ def _status(work: Callable[[], int | None], target: Target | None) -> int:
         return PROBLEMS
     except KeyboardInterrupt:
         show_note("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _report(error: Exception, message: str, advice: list[str], *, as_json: bool) -> None:

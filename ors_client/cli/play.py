@@ -17,9 +17,9 @@ from rich.text import Text
 from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError, ToolOutput, ToolSpec
 
 from .arguments import Argument, read_arguments, signature
-from .command import Misuse, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
+from .command import INTERRUPTED, Misuse, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
 from .look import IMAGES, ImagesOption
-from .output import one_line, out, plain, show, show_json_line
+from .output import err, one_line, out, plain, show, show_json_line, show_note
 from .transcript import Reader
 
 _LINE = 72  # characters of a description beside its tool
@@ -41,24 +41,29 @@ def play(
     ] = None,
     images: ImagesOption = IMAGES,
     secret: SecretOption = None,
-) -> None:
+) -> int:
     """Play an episode: see the prompt, call tools, see the reward. Ctrl-C ends it and leaves nothing behind."""
     if target.as_json and script is None:
         raise Misuse("--json plays a script: give the calls with --script FILE.")
-    with _opened(script) as source, target.client() as client:
-        environment = client.environment(target.env, variant=target.variant)
-        place = TaskRef(choose_split(environment, split), task)
-        with environment.session(place, secrets=read_secrets(secret)) as session:
-            episode = _Episode(session, None if target.as_json else Reader(images))
-            episode.begin()
-            if source is None:
-                _ask(episode)
-            else:
-                for call in _calls(source):
-                    if session.finished:
-                        break
-                    episode.step(call)
-        episode.end()
+    client = target.client()
+    try:
+        with _opened(script) as source, client:
+            environment = client.environment(target.env, variant=target.variant)
+            place = TaskRef(choose_split(environment, split), task)
+            with environment.session(place, secrets=read_secrets(secret)) as session:
+                episode = _Episode(session, None if target.as_json else Reader(images))
+                episode.begin()
+                if source is None:
+                    _ask(episode)
+                else:
+                    _follow(source, episode)
+            episode.end()
+    except KeyboardInterrupt:
+        left = client.leaked_sessions
+        err().print()  # the terminal shows ^C after the question
+        show_note("interrupted; the session was deleted" if not left else "interrupted; the session may still be open")
+        return INTERRUPTED
+    return 0
 
 
 # --- An episode ------------------------------------------------------------------------------------------------------
@@ -158,6 +163,13 @@ def _opened(script: str | None) -> Generator[TextIO | None]:
         yield file
 
 
+def _follow(source: TextIO, episode: _Episode) -> None:
+    for call in _calls(source):
+        if episode.session.finished:
+            return
+        episode.step(call)
+
+
 def _calls(source: TextIO) -> Iterator[_Call]:
     for number, line in enumerate(source, start=1):
         if line.strip():
@@ -248,7 +260,8 @@ def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
 def _ask_argument(argument: Argument) -> list[JSONValue]:
     """Ask until there is a value; an empty list is an optional argument that was left out."""
     default = "" if argument.default is None else f"; default {argument.default}"
-    left_out = "" if argument.required else f", optional{default}"
+    form = ", as JSON" * ("json" in argument.types and not argument.choices)
+    left_out = form if argument.required else f"{form}, optional{default}"
     note = f"  {one_line(argument.description, _LINE)}" if argument.description else ""
     if note:
         out().print(Text(note, style="dim"))

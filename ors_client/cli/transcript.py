@@ -78,6 +78,9 @@ class Reader:
         except ValueError as error:
             self._console.print(Text(plain(error), style="red"))
             return
+        except OSError as error:
+            self._console.print(Text(f"[image, {plain(image.mime_type)}, can't be kept: {error}]", style="red"))
+            return
         if drawn is not None:
             sys.stdout.write(drawn)
             sys.stdout.flush()
