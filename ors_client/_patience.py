@@ -29,10 +29,12 @@ class Patience:
         seconds: From its making on; `None` waits for ever.
     """
 
-    __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "scope")
+    __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "_loop", "scope")
 
     def __init__(self, seconds: float | None) -> None:
         self.scope = anyio.CancelScope()
+        # Kept, as anyio finds no event loop from within a callback of asyncio's.
+        self._loop = anyio.lowlevel.current_token().native_token
         self._deadline = math.inf if seconds is None else anyio.current_time() + seconds
         self._due = 0.0
         self._looked = False
@@ -62,10 +64,10 @@ class Patience:
 
     def _look_at(self, due: float) -> None:
         self._due = due
-        self._cancel_timer = _call_at(due, self._look)
+        self._cancel_timer = _call_at(self._loop, due, self._look)
 
     def _look(self) -> None:
-        now = anyio.current_time()
+        now = self._loop.time() if isinstance(self._loop, asyncio.AbstractEventLoop) else anyio.current_time()
         if now < self._deadline:
             self._look_at(self._deadline)
         elif self._looked and now - self._due < _LAST_LOOK:
@@ -75,9 +77,8 @@ class Patience:
             self._look_at(now + _LAST_LOOK)
 
 
-def _call_at(moment: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Call `function` at a moment of anyio's clock, on this event loop; return what prevents it."""
-    loop = anyio.lowlevel.current_token().native_token
+def _call_at(loop: object, moment: float, function: Callable[[], None]) -> Callable[[], None]:
+    """Call `function` at a moment of anyio's clock, on the running event loop `loop`; return what prevents it."""
     if isinstance(loop, asyncio.AbstractEventLoop):
         return loop.call_at(moment, function).cancel
     trio: Any = sys.modules["trio"]  # it runs this code

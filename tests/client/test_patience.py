@@ -1,0 +1,38 @@
+"""A limit on waiting holds on every event loop, however it was started."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from ors_client._patience import Patience
+
+
+async def _wait():
+    with Patience(0.05) as patience:
+        await anyio.sleep(30)
+    return patience.scope.cancelled_caught
+
+
+async def _be_patient():
+    with Patience(0.05) as patience:
+        patience.until(anyio.current_time() + 30)
+        await anyio.sleep(0.3)
+    return patience.scope.cancelled_caught
+
+
+RUNNERS = {
+    "asyncio.run": lambda function: asyncio.run(function()),
+    "anyio on asyncio": anyio.run,
+    "anyio on trio": lambda function: anyio.run(function, backend="trio"),
+}
+
+
+@pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
+def test_patience_ends_a_wait_on_every_loop(run):
+    assert run(_wait)
+
+
+@pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
+def test_patience_whose_deadline_moved_lets_the_wait_go_on(run):
+    assert not run(_be_patient)
