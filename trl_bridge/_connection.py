@@ -1,4 +1,4 @@
-"""What all rollouts of a spec share in one process: an event loop, the clients on it, counts and the record.
+"""What all rollouts of a spec share in one process: an event loop, the servers, counts and the record.
 
 `Connection` is the handle that specs, factories and environments hold. It opens on first use, opens anew in a forked
 child, and travels between processes as its settings alone. `Live` is what is open. Neither knows of tasks, tools or
@@ -22,20 +22,12 @@ from ors_client.record import EpisodeRecord, RecordWriter
 
 from ._failures import ResetRate
 from ._loop import BackgroundLoop
+from ._servers import Server, Servers
 from ._settings import Secrets, Settings
 
 logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
-
-
-class Server:
-    """One server of a spec, and how many sessions of this process are open on it."""
-
-    def __init__(self, client: AsyncClient, environment: AsyncEnvironment) -> None:
-        self.client = client
-        self.environment = environment
-        self.sessions = 0
 
 
 class Running(Protocol):
@@ -67,7 +59,7 @@ class Live:
         self.trouble: set[str] = set()
         self.running: set[Running] = set()
         self.secrets = settings.secrets
-        self._servers: list[Server] = []
+        self._servers: Servers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
@@ -75,6 +67,7 @@ class Live:
     async def open(self) -> None:
         """Make a client for every server and enter it."""
         settings = self.settings
+        servers: list[Server] = []
         for place in settings.servers:
             client = AsyncClient(
                 place,
@@ -84,9 +77,10 @@ class Live:
                 timeout=settings.timeout,
             )
             await client.__aenter__()
-            self._servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
+            servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
             if place is None and settings.secrets is None and settings.forward_api_key:
                 self.secrets = _catalogue_secrets(settings.api_key, client.layout)
+        self._servers = Servers(servers)
         if settings.record:
             self._record = RecordWriter(settings.record, hide=_hidden(settings.api_key, self.secrets))
 
@@ -96,23 +90,19 @@ class Live:
             episode.end()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
-        for server in self._servers:
-            await server.client.__aexit__(None, None, None)
+        await self.servers.close()
+
+    @property
+    def servers(self) -> Servers:
+        """The servers, once `open` has run."""
+        if self._servers is None:
+            raise ClientStateError("This connection was not opened.")
+        return self._servers
 
     @property
     def environment(self) -> AsyncEnvironment:
         """The environment, for what any server can tell."""
-        return self._servers[0].environment
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions are open."""
-        return sum(server.sessions for server in self._servers)
-
-    def pick(self, *, without: Server | None = None) -> Server:
-        """Return the server with the fewest sessions; another one than `without` where there is another."""
-        others = [server for server in self._servers if server is not without]
-        return min(others or self._servers, key=lambda server: server.sessions)
+        return self.servers.first.environment
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[None]:
@@ -147,12 +137,12 @@ class Connection:
     pickling is the same object in the same process, and a fresh one in another.
 
     Attributes:
-        environment_class: The class of this process's rollouts, made once, as TRL compares exact types.
+        environment_classes: The classes of this process's rollouts by name, made once, as TRL compares exact types.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.environment_class: type[Any] | None = None
+        self.environment_classes: dict[str, type[Any]] = {}
         self._lock = threading.Lock()  # guards `_live`: the first two rollouts must not open two clients
         self._lock_pid = os.getpid()
         self._live: Live | None = None
@@ -192,7 +182,11 @@ class Connection:
                     self._finalizer.detach()
                     self._parents.append(self._live)
                 live = Live(self.settings)
-                live.loop.run(live.open())
+                try:
+                    live.loop.run(live.open())
+                except BaseException:
+                    live.loop.stop(join_seconds=_JOIN_SECONDS)
+                    raise
                 self._finalizer = weakref.finalize(self, _shut, live)
                 self._live = live
             return self._live

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+from tqdm.auto import tqdm
+
 from ors_client import AsyncEnvironment, Block, ORSError, StatusError, Task, TaskRef, ToolSpec
 
 from ._settings import Secrets
@@ -25,7 +27,12 @@ _SPARSE = 4  # a range is fetched whole unless it holds more than this many task
 
 
 async def fetch_tasks(
-    environment: AsyncEnvironment, split: str, *, num_tasks: int | None = None, indices: Sequence[int] | None = None
+    environment: AsyncEnvironment,
+    split: str,
+    *,
+    num_tasks: int | None = None,
+    indices: Sequence[int] | None = None,
+    progress: bool = False,
 ) -> list[Task]:
     """Return the tasks of a split, each with its index: all, the first `num_tasks`, or those at `indices`.
 
@@ -34,7 +41,7 @@ async def fetch_tasks(
     """
     try:
         if indices is not None:
-            return await _fetch_indices(environment, split, indices)
+            return await _fetch_indices(environment, split, indices, progress=progress)
         tasks = (
             await environment.list_tasks(split)
             if num_tasks is None
@@ -56,6 +63,7 @@ async def discover_tools(
     *,
     secrets: Secrets | None = None,
     toolset: str | None = None,
+    progress: bool = False,
 ) -> list[ToolSpec]:
     """Return the tools of all these tasks, by name, in the server's order; each task costs a short session.
 
@@ -70,7 +78,11 @@ async def discover_tools(
             logger.warning("The tools of task %d in %r could not be listed: %s", task.index, task.split, error)
             return None
 
-    answers = [tools for tools in await _gather([look(task) for task in tasks]) if tools is not None]
+    answers = [
+        tools
+        for tools in await _gather([look(task) for task in tasks], bar="tools" if progress else "")
+        if tools is not None
+    ]
     if not answers:
         return await environment.list_tools()
     found: dict[str, ToolSpec] = {}
@@ -89,6 +101,7 @@ async def fetch_prompts(
     *,
     secrets: Secrets | None = None,
     toolset: str | None = None,
+    progress: bool = False,
 ) -> list[list[Block]]:
     """Return the prompt of every task; each distinct task costs a session, its setup included.
 
@@ -101,7 +114,8 @@ async def fetch_prompts(
             return await session.get_prompt()
 
     distinct = list(dict.fromkeys(tasks))
-    prompts = dict(zip(distinct, await _gather([ask(task) for task in distinct]), strict=True))
+    found = await _gather([ask(task) for task in distinct], bar="prompts" if progress else "")
+    prompts = dict(zip(distinct, found, strict=True))
     return [prompts[task] for task in tasks]
 
 
@@ -113,7 +127,9 @@ async def sample(environment: AsyncEnvironment, split: str, *, num_tasks: int | 
     return [TaskRef(split, index) for index in sorted(places)]
 
 
-async def _fetch_indices(environment: AsyncEnvironment, split: str, indices: Sequence[int]) -> list[Task]:
+async def _fetch_indices(
+    environment: AsyncEnvironment, split: str, indices: Sequence[int], *, progress: bool
+) -> list[Task]:
     wanted = list(indices)
     if min(wanted) < 0:
         total = await environment.num_tasks(split)
@@ -128,7 +144,9 @@ async def _fetch_indices(environment: AsyncEnvironment, split: str, indices: Seq
             raise ValueError(_out_of_range(split, last, await environment.num_tasks(split)))
     else:
         try:
-            fetched = await _gather([environment.get_task(split, index) for index in distinct])
+            fetched = await _gather(
+                [environment.get_task(split, index) for index in distinct], bar="tasks" if progress else ""
+            )
         except StatusError as error:
             if last >= (total := await environment.num_tasks(split)):
                 raise ValueError(_out_of_range(split, last, total)) from error
@@ -137,12 +155,16 @@ async def _fetch_indices(environment: AsyncEnvironment, split: str, indices: Seq
     return [_placed(tasks[index], split, index) for index in wanted]
 
 
-async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]], *, bar: str = "") -> list[T]:
+    """Await all, some at a time; with `bar`, a bar of that name shows how far it has come."""
     limit = asyncio.Semaphore(_AT_ONCE)
+    meter = tqdm(total=len(coroutines), desc=bar, disable=not bar)
 
     async def one(coroutine: Coroutine[Any, Any, T]) -> T:
         async with limit:
-            return await coroutine
+            result = await coroutine
+        meter.update()
+        return result
 
     tasks = [asyncio.ensure_future(one(coroutine)) for coroutine in coroutines]
     try:
@@ -154,6 +176,8 @@ async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         for coroutine in coroutines:
             coroutine.close()  # those that had not started
         raise
+    finally:
+        meter.close()
 
 
 async def _explain_split(environment: AsyncEnvironment, split: str, error: StatusError) -> None:

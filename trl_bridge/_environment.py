@@ -92,18 +92,29 @@ class EnvironmentFactory:
     Args:
         connection: What the environments share.
         tools: What the model may call.
+        name: The environments' class's, by which TRL logs a reward that they own.
     """
 
-    def __init__(self, connection: Connection, tools: Sequence[ToolSpec]) -> None:
+    def __init__(
+        self, connection: Connection, tools: Sequence[ToolSpec], *, name: str = "OpenRewardEnvironment"
+    ) -> None:
         self._connection = connection
         self._tools = tuple(tools)
+        self._name = name
 
     def __call__(self) -> RolloutEnvironment:
         """Make an environment without an episode; `reset` opens one."""
         connection = self._connection
-        if connection.environment_class is None:
-            connection.environment_class = _make_class(self._tools, owns_reward=connection.settings.owns_reward)
-        return connection.environment_class(connection)
+        made = connection.environment_classes.get(self._name)
+        if made is None:
+            made = _make_class(self._name, self._tools, owns_reward=connection.settings.owns_reward)
+            # Two threads may have made one each; TRL compares exact types.
+            made = connection.environment_classes.setdefault(self._name, made)
+        return made(connection)
+
+    def named(self, name: str) -> EnvironmentFactory:
+        """Return a factory of the same environments, whose class has another name."""
+        return EnvironmentFactory(self._connection, self._tools, name=name)
 
 
 def seat_of(environment: object) -> Seat | None:
@@ -117,15 +128,15 @@ def owns_reward(environment: object) -> bool:
     return isinstance(environment, RolloutEnvironment) and hasattr(type(environment), "get_reward")
 
 
-def _make_class(specs: Sequence[ToolSpec], *, owns_reward: bool) -> type[RolloutEnvironment]:
-    """Make a class with one function for every tool. Its name is that of the reward in TRL's logs."""
+def _make_class(name: str, specs: Sequence[ToolSpec], *, owns_reward: bool) -> type[RolloutEnvironment]:
+    """Make a class with one function for every tool."""
     reserved = {name for name in dir(RolloutEnvironment) if not name.startswith("_")} | {"get_reward"}
     tools = bind(specs, reserved=reserved)
     members: dict[str, Any] = {tool.name: method(tool, "_call") for tool in tools}
     if owns_reward:
         members["get_reward"] = _get_reward
     return type(
-        "OpenRewardEnvironment",
+        name,
         (RolloutEnvironment,),
         {**members, "_tools": tools, "__module__": __name__, "__doc__": RolloutEnvironment.__doc__},
     )

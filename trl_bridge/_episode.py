@@ -33,9 +33,10 @@ from ors_client import (
 )
 from ors_client.record import CallRecord, EpisodeRecord
 
-from ._connection import Live, Server
+from ._connection import Live
 from ._content import to_content
 from ._rollout import Cut, Failure, Rollout
+from ._servers import Server
 from ._tools import BoundTool
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ class Episode:
 
     async def _begin(self, *, without: Server | None = None) -> Shown:
         settings = self.live.settings
-        self._server = server = self.live.pick(without=without)
+        self._server = server = self.live.servers.pick(without=without)
         session = server.environment.session(self.task, secrets=self.live.secrets, toolset=settings.toolset)
         server.sessions += 1
         try:
@@ -150,7 +151,9 @@ class Episode:
             content = to_content(
                 await session.get_prompt(), images=settings.images, max_chars=settings.max_output_chars, empty=""
             )
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ORSError):
+                self.live.servers.report(server, error)
             with anyio.CancelScope(shield=True):  # bounded by the client's own limit on closing
                 await _leave(session, server)
             raise
@@ -197,6 +200,8 @@ class Episode:
             # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
             raise self._refused(name, arguments, str(error), seconds=time.monotonic() - sent) from error
         except ORSError as error:
+            if self._server is not None:
+                self.live.servers.report(self._server, error)
             return self._broken(name, arguments, Failure(type(error).__name__, str(error)), sent=sent)
         except asyncio.CancelledError:
             self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), sent=sent)

@@ -6,6 +6,7 @@ served and are released.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ LogExtra = Callable[[str, list[Any]], None]
 def environment_reward(
     environments: Sequence[Any] | None = None,
     *,
+    environment: Sequence[str] | None = None,
     log_metric: LogMetric | None = None,
     log_extra: LogExtra | None = None,
     **_: Any,
@@ -28,6 +30,8 @@ def environment_reward(
 
     Args:
         environments: What TRL holds, in the order of the rollouts. One of another kind is worth `None`.
+        environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
+            too.
         log_metric: TRL's, if it hands one.
         log_extra: TRL's, if it hands one.
 
@@ -48,7 +52,7 @@ def environment_reward(
     rewards = [seat.reward if seat is not None else None for seat in seats]
     ours = [seat for seat in seats if seat is not None]
     if log_metric is not None and ours:
-        for name, value in _metrics(ours).items():
+        for name, value in (_metrics(ours) | _metrics_by_name(seats, rewards, environment or ())).items():
             log_metric(name, value)
     if log_extra is not None and ours:
         log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
@@ -79,4 +83,32 @@ def _metrics(seats: Sequence[Seat]) -> dict[str, float]:
         **trouble,
     }
     means = {f"environment/{name}": total / len(seats) for name, total in totals.items()}
-    return means | {"environment/sessions_open": float(sum(live.sessions for live in lives if live is not None))}
+    sessions = sum(live.servers.sessions for live in lives if live is not None)
+    return means | {"environment/sessions_open": float(sessions)}
+
+
+def _metrics_by_name(
+    seats: Sequence[Seat | None], rewards: Sequence[float | None], names: Sequence[str]
+) -> dict[str, float]:
+    """Return what the rollouts of each of several environments met; the mean reward is that of the scored ones."""
+    metrics: dict[str, float] = {}
+    for name in sorted(set(names)):
+        mine = [
+            (seat, reward)
+            for seat, reward, own in zip(seats, rewards, names, strict=True)
+            if own == name and seat is not None
+        ]
+        rollouts = [seat.rollout for seat, _ in mine]
+        scored = [reward for _, reward in mine if reward is not None]
+        totals = {
+            "scored": len(scored),
+            "finished": sum(rollout.finished for rollout in rollouts),
+            "failed": sum(rollout.failure is not None for rollout in rollouts),
+            "cut": sum(rollout.cut is not None for rollout in rollouts),
+            "calls": sum(len(rollout.calls) for rollout in rollouts),
+            "seconds": sum(seat.seconds for seat, _ in mine),
+        }
+        metrics |= {f"environments/{name}/{key}": total / len(mine) for key, total in totals.items() if mine}
+        if scored:
+            metrics[f"environments/{name}/reward"] = math.fsum(scored) / len(scored)
+    return metrics

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ors_client import KeepalivePolicy, Layout, RetryPolicy, TaskRef, Timeouts
+from ors_client import KeepalivePolicy, Layout, RetryPolicy, Task, TaskRef, Timeouts, ToolSpec
 
 from ._connection import connect
 from ._content import to_content
-from ._dataset import build
+from ._dataset import build, fingerprint
 from ._discovery import discover_tools, fetch_prompts, fetch_tasks, sample
 from ._environment import EnvironmentFactory
 from ._rewards import environment_reward
@@ -69,6 +70,7 @@ class OpenRewardSpec:
             return at once. Right only where a prompt depends on nothing but its task.
         max_concurrency: The most openings and calls at one time in each process.
         record: A file that gets a line of JSON for every episode that ends.
+        progress: Show a bar while many things are fetched.
         retry: What is repeated, how often and how fast.
         keepalive: How sessions are kept while the model thinks.
         timeout: How long is waited for what.
@@ -110,6 +112,7 @@ class OpenRewardSpec:
         prompts: Prompts = "reset",
         max_concurrency: int | None = None,
         record: str | os.PathLike[str] | None = None,
+        progress: bool = False,
         retry: RetryPolicy | None = None,
         keepalive: KeepalivePolicy | None = None,
         timeout: Timeouts | None = None,
@@ -124,6 +127,7 @@ class OpenRewardSpec:
         self._include_metadata = include_metadata
         self._discover_task_tools = discover_task_tools
         self._discovery_index = task_tools_discovery_index
+        self._progress = progress
         settings = Settings(
             servers=servers,
             name=name,
@@ -160,7 +164,19 @@ class OpenRewardSpec:
     @cached_property
     def train_dataset(self) -> Dataset:
         """The tasks as a dataset: `prompt` (an empty user turn), `task_index`, `split`, and the metadata's columns."""
-        return self._dataset(self._connection.settings.split, num_tasks=self._num_tasks, indices=self._indices)
+        return self._build(self._tasks)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What a run was trained on, fit to be kept beside it: the target, the tasks and a hash of their content."""
+        settings = self._connection.settings
+        return {
+            "target": settings.target,
+            "environment": settings.name,
+            "split": settings.split,
+            "tasks": [task.index for task in self._tasks],
+            "fingerprint": fingerprint(self._tasks),
+        }
 
     def dataset(self, split: str, *, num_tasks: int | None = None, indices: Sequence[int] | None = None) -> Dataset:
         """Return the dataset of another split, for evaluation; the environments serve it as well.
@@ -171,8 +187,8 @@ class OpenRewardSpec:
             indices: Exactly these.
         """
         if indices is not None:
-            return self._dataset(split, num_tasks=None, indices=_checked_indices(indices))
-        return self._dataset(split, num_tasks=_checked_count(num_tasks) or self._num_tasks, indices=None)
+            return self._build(self._fetch(split, num_tasks=None, indices=_checked_indices(indices)))
+        return self._build(self._fetch(split, num_tasks=_checked_count(num_tasks) or self._num_tasks, indices=None))
 
     @cached_property
     def environment_factory(self) -> EnvironmentFactory:
@@ -221,7 +237,7 @@ class OpenRewardSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker needs the tools, which the factory holds; the dataset goes its own way.
-        return {name: value for name, value in self.__dict__.items() if name != "train_dataset"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("train_dataset", "_tasks")}
 
     def __repr__(self) -> str:
         settings = self._connection.settings
@@ -230,20 +246,40 @@ class OpenRewardSpec:
         name = f", env_name={settings.name!r}" if settings.name is not None else ""
         return f"OpenRewardSpec({settings.target!r}{name}, split={settings.split!r}{chosen})"
 
-    def _dataset(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> Dataset:
-        live, settings = self._connection.live, self._connection.settings
-        tasks = live.loop.run(fetch_tasks(live.environment, split, num_tasks=num_tasks, indices=indices))
-        prompts = None
-        if settings.prompts == "dataset":
-            places = [TaskRef(split, task.index) for task in tasks if task.index is not None]
-            asking = fetch_prompts(live.environment, places, secrets=live.secrets, toolset=settings.toolset)
-            prompts = [
-                to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
-                for blocks in live.loop.run(asking)
-            ]
-        return build(tasks, split=split, include_metadata=self._include_metadata, prompts=prompts)
+    @cached_property
+    def _tasks(self) -> list[Task]:
+        return self._fetch(self._connection.settings.split, num_tasks=self._num_tasks, indices=self._indices)
 
-    async def _discover(self) -> Any:
+    def _fetch(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> list[Task]:
+        live = self._connection.live
+        fetching = fetch_tasks(live.environment, split, num_tasks=num_tasks, indices=indices, progress=self._progress)
+        return live.loop.run(fetching)
+
+    def _rows(self, split: str | None) -> Rows:
+        tasks = self._tasks if split is None else self._fetch(split, num_tasks=self._num_tasks, indices=None)
+        return Rows(tasks, self._prompts(tasks), include_metadata=self._include_metadata)
+
+    def _build(self, tasks: Sequence[Task]) -> Dataset:
+        split = tasks[0].split or self._connection.settings.split
+        return build(tasks, split=split, include_metadata=self._include_metadata, prompts=self._prompts(tasks))
+
+    def _prompts(self, tasks: Sequence[Task]) -> list[str | list[Any]] | None:
+        live, settings = self._connection.live, self._connection.settings
+        if settings.prompts == "reset":
+            return None
+        asking = fetch_prompts(
+            live.environment,
+            [TaskRef(task.split or settings.split, task.index or 0) for task in tasks],
+            secrets=live.secrets,
+            toolset=settings.toolset,
+            progress=self._progress,
+        )
+        return [
+            to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
+            for blocks in live.loop.run(asking)
+        ]
+
+    async def _discover(self) -> list[ToolSpec]:
         live, split = self._connection.live, self._connection.settings.split
         if not self._discover_task_tools:
             return await live.environment.list_tools()
@@ -255,8 +291,37 @@ class OpenRewardSpec:
             tasks = await sample(live.environment, split, num_tasks=self._num_tasks)
         live.tasks_seen.update(tasks)
         return await discover_tools(
-            live.environment, tasks, secrets=live.secrets, toolset=self._connection.settings.toolset
+            live.environment,
+            tasks,
+            secrets=live.secrets,
+            toolset=self._connection.settings.toolset,
+            progress=self._progress,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a dataset is made of.
+
+    Args:
+        tasks: In order, each with its split and index.
+        prompts: One for each, where they stand in the dataset.
+        include_metadata: Whether the keys of the tasks' specs become columns.
+    """
+
+    tasks: list[Task]
+    prompts: list[Any] | None
+    include_metadata: bool
+
+
+def rows_of(spec: OpenRewardSpec, split: str | None = None) -> Rows:
+    """Return the rows that a spec trains on, or as many of another split."""
+    return spec._rows(split)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - public names are for users
+
+
+def settings_of(spec: OpenRewardSpec) -> Settings:
+    """Return what a spec's rollouts are told."""
+    return spec._connection.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `rows_of`
 
 
 def check_batch(tasks: int, args: Any) -> None:

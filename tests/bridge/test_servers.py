@@ -103,8 +103,15 @@ def test_sessions_are_spread_over_servers_and_stay_where_they_were_opened(make_s
         assert (ours.live(), other.live()) == ([], [])
 
 
-def test_server_that_dies_costs_its_episodes_and_no_reset(make_spec, ours):
-    with FaultProxy(ours.url) as dying:
+@pytest.fixture(scope="module")
+def behind():
+    """A server that no other test minds having sessions left on: those of a proxy that died can't be deleted."""
+    with serve("ours", "--env", "echo") as server:
+        yield server
+
+
+def test_server_that_dies_costs_its_episodes_and_no_reset(make_spec, ours, behind):
+    with FaultProxy(behind.url) as dying:
         spec = make_spec(
             [dying.url, ours.url], env_name="echoenvironment", retry=FAST, timeout=Timeouts(start_up=1, close=1)
         )
@@ -120,9 +127,27 @@ def test_server_that_dies_costs_its_episodes_and_no_reset(make_spec, ours):
             "scored",
             "scored",
         ]
+        refused = len(dying.requests)
         for environment in environments:
             environment.reset(task_index=0)
         assert {environment.echo(text="hello") for environment in environments} == {"match"}
+        assert [request.path for request in dying.requests[refused:] if request.path.startswith("/create")] == []
+        spec.close()
+
+
+def test_server_that_comes_back_gets_sessions_again(make_spec, ours, behind, eventually):
+    with FaultProxy(behind.url) as dying:
+        spec = make_spec([dying.url, ours.url], env_name="echoenvironment", retry=FAST)
+        servers = spec._connection.live.servers
+        servers.look_every = 0.05
+        environment = spec.environment_factory()
+        environment.reset(task_index=0)
+        fault = dying.add(Rule(None, None, Status(502), times=None))
+        environment.echo(text="hello")
+        assert environment.status == "failed: OutcomeUnknown"
+        dying.remove(fault)
+        eventually(lambda: not servers.first.gone)
+        assert servers.pick() is servers.first
         spec.close()
 
 

@@ -181,6 +181,30 @@ def test_64_tasks_as_a_dataset_cost_at_most_4_requests(ours, how):
         assert len(proxy.requests) <= 4
 
 
+def test_dataset_can_show_how_far_it_has_come(make_spec, ours, capsys):
+    spec = make_spec(ours.url, env_name="alpha", indices=[0, 69], progress=True)
+    _ = spec.train_dataset
+    assert "2/2" in capsys.readouterr().err
+    _ = make_spec(ours.url, env_name="alpha", indices=[0, 69]).train_dataset
+    assert capsys.readouterr().err == ""
+
+
+def test_manifest_tells_one_set_of_tasks_from_another(make_spec, ours):
+    first, same, other = (
+        make_spec(ours.url, env_name=name, split="train", indices=[1, 0], api_key="sk-key")
+        for name in ("alpha", "alpha", "beta")
+    )
+    assert first.manifest == same.manifest
+    assert first.manifest["fingerprint"] != other.manifest["fingerprint"]
+    assert {name: first.manifest[name] for name in ("target", "environment", "split", "tasks")} == {
+        "target": ours.url,
+        "environment": "alpha",
+        "split": "train",
+        "tasks": [1, 0],
+    }
+    assert "sk-key" not in str(first.manifest)
+
+
 @pytest.mark.parametrize(("tasks", "batch"), [(4, 4), (4, 2), (5, 4)])
 def test_check_lets_pass_what_fills_a_batch(make_spec, ours, tmp_path, tasks, batch):
     from trl import GRPOConfig
