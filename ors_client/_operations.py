@@ -440,10 +440,10 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
 
 def _read_result(value: JSONValue, tool: str) -> ToolOutput:
     result = _object(value)
-    output = result.get("output")
-    if result.get("ok", output is not None):
+    ok, output = result.get("ok"), result.get("output")
+    if ok or (ok is None and output is not None):
         return ToolOutput.model_validate(_object(output))
-    if "error" not in result and "ok" not in result:
+    if ok is None and result.get("error") is None:
         raise ValueError("it holds neither a result nor an error")
     reason = result.get("reason")
     raise ToolRejected(tool, detail=str(result.get("error") or ""), reason=reason if isinstance(reason, str) else None)
