@@ -1,0 +1,172 @@
+"""The client: nothing happens before it is entered, and everything it holds is let go."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from scripted import Peer
+
+import ors_client
+from ors_client import AsyncClient, ClientStateError, Layout, TaskRef
+
+ROOT = Path(__file__).parent.parent.parent
+TASK = TaskRef("train", 0)
+
+QUIET = """
+import socket, sys, threading
+
+def refuse(*_, **__):
+    raise AssertionError("There was a connection.")
+
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+import ors_client
+ors_client.AsyncClient("http://localhost:8000"), ors_client.AsyncClient(), ors_client.Client(api_key="k")
+assert threading.active_count() == 1, threading.enumerate()
+print([name for name in ("aiohttp", "torch", "datasets", "trl", "openreward", "trio") if name in sys.modules])
+"""
+
+
+def threads_of_ours():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ors-client")]
+
+
+def test_import_and_construction_touch_no_network_and_start_no_thread():
+    done = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT, check=True, timeout=60, capture_output=True)
+    assert done.stdout.decode().strip() == "[]"
+
+
+def test_public_names_are_sorted_and_there():
+    assert ors_client.__all__ == sorted(ors_client.__all__)
+    assert all(hasattr(ors_client, name) for name in ors_client.__all__)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "", "http://", 7])
+def test_address_that_can_not_be_one_is_refused(url):
+    with pytest.raises((ValueError, TypeError)):
+        AsyncClient(url)
+
+
+def test_repr_shows_where_and_no_key():
+    assert repr(AsyncClient("http://peer.test/x", api_key="sk-1234567")) == "AsyncClient('http://peer.test/x')"
+    split = AsyncClient(Layout(api="http://a.test", sessions="http://s.test"), api_key="sk-1234567")
+    assert repr(split) == "AsyncClient(api='http://a.test', sessions='http://s.test')"
+    assert split.layout == Layout(api="http://a.test", sessions="http://s.test")
+
+
+@pytest.mark.anyio
+async def test_client_that_was_not_entered_is_an_error():
+    client = AsyncClient("http://peer.test")
+    with pytest.raises(ClientStateError, match="async with"):
+        await client.list_environments()
+    with pytest.raises(ClientStateError, match="async with"):
+        client.environment()
+    assert (client.open_sessions, client.leaked_sessions) == (0, 0)
+    await client.aclose()
+
+
+@pytest.mark.anyio
+async def test_closed_client_is_an_error_for_all_that_came_from_it():
+    peer = Peer()
+    async with AsyncClient("http://peer.test", transport=peer.transport) as client:
+        environment = client.environment()
+        await environment.list_tools()
+    before = peer.paths()
+    for ask in (client.list_environments, client.server_version, lambda: environment.num_tasks("train")):
+        with pytest.raises(ClientStateError, match="closed"):
+            await ask()
+    with pytest.raises(ClientStateError, match="closed"):
+        await environment.session(TASK).__aenter__()
+    await client.aclose()
+    assert peer.paths() == before
+
+
+@pytest.mark.anyio
+async def test_client_is_not_entered_twice_but_again():
+    peer = Peer()
+    client = AsyncClient("http://peer.test", transport=peer.transport)
+    async with client:
+        with pytest.raises(ClientStateError, match="open already"):
+            await client.__aenter__()
+        assert await client.list_environments() == ["env"]
+    async with client:
+        assert await client.list_environments() == ["env"]
+    assert peer.paths() == ["GET /list_environments"] * 2
+
+
+@pytest.mark.anyio
+async def test_headers_go_with_every_request_and_the_user_agent_names_us():
+    peer = Peer()
+    async with (
+        AsyncClient("http://peer.test", transport=peer.transport, headers={"X-Proxy": "yes"}) as client,
+        client.environment().session(TASK) as session,
+    ):
+        await session.call_tool("go")
+    assert {request.headers["x-proxy"] for request in peer.requests} == {"yes"}
+    assert all(request.headers["user-agent"].startswith("ors-client/") for request in peer.requests)
+
+
+@pytest.mark.anyio
+async def test_calls_and_background_have_a_transport_each_and_all_are_closed():
+    closed = []
+
+    class Counted(httpx.MockTransport):
+        async def aclose(self):
+            closed.append(self)
+
+    peer = Peer({"POST /delete": httpx.Response(503)})
+    made = []
+
+    def transport():
+        made.append(Counted(peer._answer))
+        return made[-1]
+
+    async with AsyncClient("http://peer.test", transport=transport) as client:
+        session = client.environment().session(TASK)
+        await session.__aenter__()
+    assert len(made) == 2
+    assert set(closed) == set(made)
+    assert client.leaked_sessions == 1  # its deletion was never confirmed
+    assert not threads_of_ours()
+
+
+def test_client_of_another_running_event_loop_is_an_error_and_no_hang():
+    peer = Peer()
+
+    async def elsewhere(client):
+        with pytest.raises(ClientStateError, match="event loop"):
+            await client.environment().list_tools()
+
+    async def main():
+        async with AsyncClient("http://peer.test", transport=peer.transport) as client:
+            await client.list_environments()
+            await asyncio.to_thread(asyncio.run, elsewhere(client))
+
+    asyncio.run(main())
+    assert peer.paths() == ["GET /list_environments"]
+
+
+def test_client_that_one_event_loop_left_open_serves_the_next():
+    peer = Peer()
+    client = AsyncClient("http://peer.test", transport=peer.transport)
+
+    async def list_tools():
+        return [tool.name for tool in await client.environment().list_tools()]
+
+    asyncio.run(client.__aenter__())
+    assert [asyncio.run(list_tools()) for _ in range(2)] == [["go"], ["go"]]
+    asyncio.run(client.aclose())
+
+
+def test_client_may_be_entered_in_one_event_loop_after_another():
+    peer = Peer()
+    client = AsyncClient("http://peer.test", transport=peer.transport)
+
+    async def episode():
+        async with client, client.environment().session(TASK) as session:
+            return (await session.call_tool("go")).text
+
+    assert [asyncio.run(episode()) for _ in range(2)] == ["gone", "gone"]

@@ -1,0 +1,143 @@
+"""Looking around: the least requests, and hand-written servers that lack or demand something."""
+
+import httpx
+import pytest
+from scripted import Peer
+
+from ors_client import AsyncClient, EnvironmentNotFound, LimitExceeded, Limits, StatusError, TaskRef
+
+pytestmark = pytest.mark.anyio
+
+MISSING = httpx.Response(404, json={"detail": "Not Found"})
+
+
+def connected(peer, **more):
+    return AsyncClient("http://peer.test", transport=peer.transport, **more)
+
+
+def numbered(count):
+    return httpx.Response(200, json={"tasks": [{"n": n} for n in range(count)]})
+
+
+async def test_nothing_is_asked_before_a_question():
+    peer = Peer()
+    async with connected(peer) as client:
+        environment = client.environment("other", variant="v")
+        assert repr(environment) == "AsyncEnvironment('other', variant='v')"
+        environment.session(TaskRef("train", 0))
+    assert peer.requests == []
+
+
+async def test_server_without_a_list_of_environments_is_taken_at_its_word():
+    peer = Peer({"GET /list_environments": MISSING})
+    async with connected(peer) as client:
+        assert [tool.name for tool in await client.environment("mine").list_tools()] == ["go"]
+        with pytest.raises(StatusError):
+            await client.environment().list_tools()
+    assert {request.url.path for request in peer.requests} == {"/list_environments", "/mine/tools"}
+
+
+async def test_list_may_hold_objects_with_names():
+    peer = Peer({"GET /list_environments": httpx.Response(200, json={"environments": [{"name": "a"}, {"name": "b"}]})})
+    async with connected(peer) as client:
+        assert await client.list_environments() == ["a", "b"]
+        assert await client.environment("B").name() == "b"
+
+
+async def test_server_without_environments_says_so():
+    peer = Peer({"GET /list_environments": httpx.Response(200, json=[])})
+    async with connected(peer) as client:
+        with pytest.raises(EnvironmentNotFound, match="none"):
+            await client.environment("mine").num_tasks("train")
+
+
+@pytest.mark.parametrize("bound", ["0", 1.0, True, [1]])
+async def test_bound_that_is_no_integer_is_refused_without_a_request(bound):
+    peer = Peer()
+    async with connected(peer) as client:
+        for bounds in ((bound, None), (None, bound)):
+            with pytest.raises(TypeError, match="integer"):
+                await client.environment().list_tasks("train", *bounds)
+    assert peer.requests == []
+
+
+async def test_negative_bounds_are_resolved_so_that_tasks_know_their_index():
+    answers = {"POST /num_tasks": httpx.Response(200, json={"num_tasks": 10}), "POST /task_range": numbered(2)}
+    peer = Peer(answers)
+    async with connected(peer) as client:
+        tasks = await client.environment().list_tasks("train", -2)
+    assert [task.index for task in tasks] == [8, 9]
+    assert peer.bodies("POST /task_range") == [{"split": "train", "start": 8, "stop": 10}]
+
+
+async def test_range_is_cut_from_the_list_where_there_is_no_range_route():
+    peer = Peer({"POST /tasks": numbered(10)})
+    async with connected(peer) as client:
+        tasks = await client.environment().list_tasks("train", 2, 4)
+        assert [(task.index, task.spec["n"]) for task in tasks] == [(2, 2), (3, 3)]
+        await client.environment().list_tasks("train", 0, 1)
+    assert peer.paths() == ["GET /list_environments", "POST /task_range", "POST /tasks", "POST /tasks"]
+
+
+async def test_tasks_are_asked_for_one_by_one_where_nothing_else_is_there():
+    async def task(request):
+        index = int(request.content.split(b'"index":')[1].rstrip(b"}"))
+        return httpx.Response(200, json={"task": {"n": index}})
+
+    unsupported = httpx.Response(400, json={"detail": "list_tasks is not supported; use the index-based API"})
+    answers = {"POST /tasks": unsupported, "POST /num_tasks": httpx.Response(200, json={"num_tasks": 40})}
+    peer = Peer({**answers, "POST /task": task})
+    async with connected(peer) as client:
+        tasks = await client.environment().list_tasks("train", 5, 35)
+    assert [(task.index, task.spec["n"]) for task in tasks] == [(n, n) for n in range(5, 35)]
+    assert peer.paths().count("POST /task") == 30
+
+
+@pytest.mark.parametrize("code", [400, 404, 422, 500])
+async def test_refusal_that_is_no_missing_route_is_raised_and_not_worked_around(code):
+    refused = httpx.Response(code, json={"detail": "Invalid split"})
+    peer = Peer({"POST /tasks": refused, "POST /task_range": refused, "POST /num_tasks": refused})
+    async with connected(peer) as client:
+        for bounds in ((), (0, 3)):
+            with pytest.raises(StatusError, match="Invalid split") as caught:
+                await client.environment().list_tasks("train", *bounds)
+            assert caught.value.status == code
+    assert peer.paths() == ["GET /list_environments", "POST /tasks", "POST /task_range"]
+
+
+async def test_server_that_demands_a_session_for_looking_around_gets_one_for_all():
+    refused = httpx.Response(400, json={"detail": "X-Session-ID header is required"})
+
+    def only_with_an_id(answer):
+        async def ask(request):
+            return answer if "x-session-id" in request.headers else refused
+
+        return ask
+
+    listed = httpx.Response(200, json=["env"])
+    counted = httpx.Response(200, json={"num_tasks": 3})
+    peer = Peer(
+        {"GET /list_environments": only_with_an_id(listed), "POST /num_tasks": only_with_an_id(counted)},
+    )
+    async with connected(peer) as client:
+        assert await client.environment().num_tasks("train") == 3
+        assert client.open_sessions == 1
+    assert peer.paths() == [
+        "GET /list_environments",
+        "POST /create_session",
+        "GET /list_environments",
+        "POST /num_tasks",
+        "POST /delete",
+    ]
+
+
+async def test_tools_are_described_once_and_bounded():
+    peer = Peer({"GET /tools": httpx.Response(200, json=[{"name": str(n)} for n in range(3)])})
+    async with connected(peer) as client:
+        environment = client.environment()
+        assert [tool.name for tool in await environment.list_tools()] == ["0", "1", "2"]
+        await environment.describe_tools()
+    assert peer.paths().count("GET /tools") == 1
+    async with connected(peer, limits=Limits(tools=2)) as client:
+        with pytest.raises(LimitExceeded, match="tools=2"):
+            await client.environment().list_tools()

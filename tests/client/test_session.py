@@ -1,0 +1,285 @@
+"""One episode: its states, its waits, and what a hand-written server may answer."""
+
+import logging
+
+import anyio
+import anyio.lowlevel
+import httpx
+import pytest
+from scripted import Peer, result, said, stream
+
+from ors_client import (
+    AsyncClient,
+    ClientStateError,
+    DeadlineExceeded,
+    ImageBlock,
+    KeepalivePolicy,
+    ProtocolError,
+    SetupFailed,
+    TaskRef,
+    TextBlock,
+    ToolRejected,
+    UnknownBlock,
+)
+
+pytestmark = pytest.mark.anyio
+
+TASK = TaskRef("train", 0)
+MISSING = httpx.Response(404, json={"detail": "Not Found"})
+
+
+def connected(peer, **more):
+    return AsyncClient("http://peer.test", transport=peer.transport, **more)
+
+
+async def forever(_):
+    await anyio.sleep_forever()
+
+
+# --- States ----------------------------------------------------------------------------------------------------------
+
+
+async def test_session_goes_through_its_states():
+    async with connected(Peer({"POST /call": said("done", finished=True)})) as client:
+        session = client.environment().session(TASK)
+        assert repr(session) == "<AsyncSession  new>"
+        async with session:
+            assert repr(session) == "<AsyncSession s1 open>"
+            await session.call_tool("go")
+            assert repr(session) == "<AsyncSession s1 finished>"
+    assert session.session_id == "s1"
+
+
+async def test_requests_of_an_episode_come_in_order():
+    peer = Peer()
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        await session.call_tool("go")
+        await session.call_tool("go", {"a": 1})
+    assert peer.paths() == [
+        "GET /list_environments",
+        "POST /create_session",
+        "POST /create",
+        "GET /prompt",  # a slow setup must not become a lost call
+        "POST /call",
+        "POST /call",
+        "POST /delete",
+    ]
+    assert peer.bodies("POST /call") == [{"name": "go", "input": {}}, {"name": "go", "input": {"a": 1}}]
+
+
+async def test_prompt_that_was_read_is_not_asked_for_again_by_a_call():
+    peer = Peer()
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        await session.get_prompt()
+        await session.call_tool("go")
+    assert peer.paths().count("GET /prompt") == 1
+
+
+@pytest.mark.parametrize("ask", ["get_prompt", "get_messages", "list_tools", "terminal_tool", "supports_score_group"])
+async def test_question_outside_of_the_block_is_an_error_without_a_request(ask):
+    peer = Peer()
+    async with connected(peer) as client:
+        session = client.environment().session(TASK)
+        with pytest.raises(ClientStateError):
+            await getattr(session, ask)()
+        async with session:
+            pass
+        before = peer.paths()
+        with pytest.raises(ClientStateError):
+            await getattr(session, ask)()
+    assert peer.paths() == before
+
+
+async def test_id_before_entering_is_an_error():
+    async with connected(Peer()) as client:
+        with pytest.raises(ClientStateError, match="async with"):
+            _ = client.environment().session(TASK).session_id
+
+
+async def test_session_is_one_episode_and_not_entered_twice():
+    async with connected(Peer()) as client:
+        session = client.environment().session(TASK)
+        async with session:
+            with pytest.raises(ClientStateError, match="entered before"):
+                await session.__aenter__()
+        with pytest.raises(ClientStateError, match="entered before"):
+            await session.__aenter__()
+
+
+@pytest.mark.parametrize("task", [None, 0, "train", ("train", 0), {"id": 1}])
+async def test_session_of_no_task_is_a_type_error(task):
+    async with connected(Peer()) as client:
+        with pytest.raises(TypeError, match="TaskRef"):
+            client.environment().session(task)
+
+
+@pytest.mark.parametrize(("split", "index"), [("", 0), (None, 0), ("train", "0"), ("train", True), ("train", 0.0)])
+def test_reference_to_no_task_is_a_type_error(split, index):
+    with pytest.raises(TypeError):
+        TaskRef(split, index)
+
+
+async def test_session_left_after_its_client_was_closed_asks_nothing():
+    peer = Peer()
+    async with connected(peer) as client:
+        session = client.environment().session(TASK)
+        await session.__aenter__()
+    made = len(peer.transports)
+    before = peer.paths()
+    assert before[-1] == "POST /delete"
+    await session.aclose()
+    assert peer.paths() == before
+    assert len(peer.transports) == made
+
+
+# --- Results and refusals --------------------------------------------------------------------------------------------
+
+
+async def test_result_of_a_newer_server_is_kept_whole():
+    novel = {"type": "hologram", "planes": [1, 2]}
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png", "alt": "new"}
+    output = {"blocks": [novel, {"type": "text", "text": "a"}, image, "bare"], "reward": 1, "new": True}
+    peer = Peer({"POST /call": result({"ok": True, "output": output, "new": 1})})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        got = await session.call_tool("go")
+    assert got.blocks == [
+        UnknownBlock(type="hologram", raw=novel),
+        TextBlock(text="a"),
+        ImageBlock(data="AA==", mimeType="image/png"),
+        UnknownBlock(type="unknown", raw="bare"),
+    ]
+    assert (got.reward, got.finished, got.metadata) == (1.0, False, None)
+
+
+async def test_terminal_tool_that_takes_nothing_is_sent_nothing():
+    tools = {"tools": [{"name": "submit"}, {"name": "go"}], "terminal_tool": {"name": "submit", "arg": None}}
+    peer = Peer({"GET /task_tools": httpx.Response(200, json=tools)})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        assert [tool.name for tool in await session.list_tools()] == ["go"]
+        await session.call_terminal_tool("done")
+    assert peer.bodies("POST /call") == [{"name": "submit", "input": {}}]
+
+
+@pytest.mark.parametrize(("said_first", "calls"), [(True, 1), (False, 2)])
+async def test_finished_is_believed_from_a_result_only(said_first, calls):
+    peer = Peer({"POST /call": said("done", finished=said_first)})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        await session.call_tool("go")
+        assert session.finished is said_first
+        if said_first:
+            with pytest.raises(ToolRejected):
+                await session.call_tool("go")
+        else:
+            await session.call_tool("go")
+    assert peer.paths().count("POST /call") == calls
+
+
+@pytest.mark.parametrize("value", [7, "text", [], {}, {"ok": True}])
+async def test_result_that_is_none_is_a_protocol_error_and_not_sent_again(value):
+    peer = Peer({"POST /call": result(value)})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(ProtocolError):
+            await session.call_tool("go")
+    assert peer.paths().count("POST /call") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "session_id"),
+    [
+        (httpx.Response(200, json={"sid": "j1", "new": 1}), "j1"),
+        (stream(("task_id", "t1"), ("end", "")), "t1"),
+        (stream(("task_id", "t1"), ("end", '{"sid": "e1"}')), "e1"),
+        (stream(("task_id", "t1"), ("end", '{"status": "ok"}')), "t1"),
+    ],
+)
+async def test_session_id_is_found_in_each_shape_of_answer(answer, session_id):
+    peer = Peer({"POST /create_session": answer})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        assert session.session_id == session_id
+    deleted = next(request for request in peer.requests if request.url.path == "/delete")
+    assert deleted.headers["x-session-id"] == session_id
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(200, json={}), httpx.Response(200, json=[]), stream(("end", "{}"))])
+async def test_answer_without_an_id_is_a_protocol_error_that_ends(answer):
+    peer = Peer({"POST /create_session": answer})
+    async with connected(peer) as client:
+        with pytest.raises(ProtocolError):
+            await client.environment().session(TASK).__aenter__()
+    assert "POST /create" not in peer.paths()
+
+
+async def test_failed_setup_is_remembered():
+    broken = httpx.Response(500, json={"detail": "ValueError: no disk"})
+    peer = Peer({"GET /prompt": broken, "GET /task_tools": broken})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        for _ in range(2):
+            with pytest.raises(SetupFailed) as caught:
+                await session.call_tool("go")
+            assert caught.value.detail == "ValueError: no disk"
+    assert peer.paths().count("GET /prompt") == 1
+    assert "POST /call" not in peer.paths()
+
+
+# --- Waits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_call_past_its_own_limit_names_it_and_the_session_goes_on():
+    peer = Peer({"POST /call": forever})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(DeadlineExceeded) as caught:
+            await session.call_tool("go", timeout=0.05)
+        assert (caught.value.limit, caught.value.seconds) == ("timeout", 0.05)
+        assert isinstance(caught.value, TimeoutError)
+        assert await session.get_prompt()
+    assert peer.paths()[-1] == "POST /delete"
+    assert peer.paths().count("POST /call") == 1
+
+
+async def test_call_that_waits_for_another_is_bounded_too():
+    peer = Peer({"POST /call": forever})
+    async with (
+        connected(peer) as client,
+        client.environment().session(TASK) as session,
+        anyio.create_task_group() as group,
+    ):
+        await session.get_prompt()
+        group.start_soon(session.call_tool, "first")
+        while "POST /call" not in peer.paths():
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(DeadlineExceeded):
+            await session.call_tool("second", timeout=0.05)
+        assert [body["name"] for body in peer.bodies("POST /call")] == ["first"]
+        group.cancel_scope.cancel()
+
+
+async def test_closing_a_session_ends_its_running_call():
+    peer = Peer({"POST /call": forever})
+    async with connected(peer) as client, anyio.create_task_group() as group:
+        session = client.environment().session(TASK)
+        await session.__aenter__()
+
+        async def call():
+            with pytest.raises(ClientStateError):
+                await session.call_tool("go")
+
+        group.start_soon(call)
+        while "POST /call" not in peer.paths():
+            await anyio.lowlevel.checkpoint()
+        await session.aclose()
+    assert peer.paths()[-1] == "POST /delete"
+
+
+async def test_server_without_a_ping_route_costs_one_warning(caplog):
+    peer = Peer({"POST /ping": MISSING})
+    with caplog.at_level(logging.WARNING, "ors_client"):
+        async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=1)) as client:
+            async with client.environment().session(TASK), client.environment().session(TASK):
+                with anyio.fail_after(10):
+                    while not caplog.records:  # noqa: ASYNC110 - said on another thread
+                        await anyio.sleep(0.01)
+            async with client.environment().session(TASK) as session:
+                assert (await session.call_tool("go")).text == "gone"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "ping" in caplog.text
