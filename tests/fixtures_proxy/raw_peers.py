@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
-LIMIT = 5.0
-"""Seconds for every wait. Each takes milliseconds."""
+LIMIT = 20.0
+"""Seconds for every wait. Each takes milliseconds on an idle machine."""
 
 
 @dataclass
@@ -21,6 +21,7 @@ class Upstream:
 
     scripts: dict[str, list[bytes | threading.Event | None]] = field(default_factory=dict)
     journal: list[bytes] = field(default_factory=list)
+    answered: threading.Event = field(default_factory=threading.Event)
     left: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self):
@@ -61,6 +62,7 @@ class Upstream:
                     assert step.wait(LIMIT)
                 else:
                     connection.sendall(step)
+            self.answered.set()
             while connection.recv(1024):
                 pass
         self.left.set()

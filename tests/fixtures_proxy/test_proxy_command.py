@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from fixtures.proxy import (
 from fixtures.proxy._words import FAULTS, parse_rule
 
 ROOT = Path(__file__).parents[2]
+LIMIT = 30.0
+"""Seconds; a loaded machine takes several to start an interpreter."""
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,14 @@ def test_every_fault_but_custom_has_a_name():
     assert {"reset-before-read", "clean-end-without", "refuse", "html-page", "one-byte-at-a-time"} <= set(FAULTS)
 
 
+@contextmanager
 def start(*arguments):
     command = [sys.executable, "-X", "dev", "-u", "-m", "fixtures.proxy", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -76,7 +84,7 @@ def test_command_injects_logs_and_ends_in_silence(upstream, number):
         with client(url, headers={"X-API-Key": "secret"}) as pool:
             statuses = [pool.post("/ping").status_code for _ in range(2)]
         process.send_signal(number)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=LIMIT)
     assert statuses == [503, 200]
     assert (process.returncode, errors) == (0, "")
     first, second = output.splitlines()
@@ -88,7 +96,7 @@ def test_command_injects_logs_and_ends_in_silence(upstream, number):
 
 def test_command_with_a_wrong_rule_says_so_on_one_line():
     with start("--upstream", "http://127.0.0.1:1", "--fault", "POST /call explode") as process:
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 2
     assert "No fault named 'explode'" in errors.splitlines()[-1]
 
@@ -96,7 +104,7 @@ def test_command_with_a_wrong_rule_says_so_on_one_line():
 def test_command_on_a_port_in_use_says_so_on_one_line(upstream):
     port = upstream.url.rpartition(":")[2]
     with start("--upstream", upstream.url, "--port", port) as process:
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert errors.startswith(f"Can't listen on port {port}:")
     assert len(errors.splitlines()) == 1
