@@ -37,8 +37,9 @@ _logger = logging.getLogger("ors_client")
 # Seconds between the tries to delete a session in the background. The last outlives a server's restart.
 _DELETE_AGAIN = (0.0, 1.0, 5.0, 30.0)
 
-# A constructor that runs when its session is deleted registers the session afterwards; this outlasts most of them.
-_DELETE_LATER = 30.0
+# A constructor that runs when its session is deleted registers the session afterwards; these outlast most of them.
+_DELETE_LATER = (3.0, 10.0, 30.0)
+_LOOK_EVERY = 0.5  # for such a session, while the client closes
 
 # Multiples of the golden ratio, modulo one, are spread evenly however many there are.
 _GOLDEN = 0.618033988749895
@@ -59,6 +60,7 @@ class Entry:
         on_lost: Called with the reason when the server no longer has it; set while it is pinged.
         alive_at: When a ping last succeeded, on the monotonic clock.
         failures: Pings that failed since.
+        unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
     """
 
     session_id: str
@@ -66,6 +68,7 @@ class Entry:
     on_lost: Callable[[str], None] | None = None
     alive_at: float = 0.0
     failures: int = 0
+    unsettled: bool = False
 
 
 class Keepalive:
@@ -123,16 +126,11 @@ class Keepalive:
         entry.on_lost = None
         self._ledger.pop(entry.session_id, None)
 
-    def abandon(self, entry: Entry, *, later: bool = False) -> None:
-        """Delete a session in the background.
-
-        Args:
-            entry: The session.
-            later: Delete it once more later, as a request that is still on its way may yet create it.
-        """
+    def abandon(self, entry: Entry) -> None:
+        """Delete a session in the background; more than once where it may yet begin."""
         entry.on_lost = None
         with contextlib.suppress(ClientStateError):  # after a fork the session is the parent's to delete
-            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry, later=later)))
+            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry)))
 
     def close(self, within: float | None = None) -> None:
         """Delete what is open and end the thread; blocks for about the close limit at most."""
@@ -207,7 +205,7 @@ class Keepalive:
                 error,
             )
 
-    async def _delete(self, transport: Transport, entry: Entry, *, later: bool) -> None:
+    async def _delete(self, transport: Transport, entry: Entry) -> None:
         problem = ""
         for delay in _DELETE_AGAIN:
             await asyncio.sleep(delay)
@@ -220,14 +218,21 @@ class Keepalive:
         else:
             self._report(entry, problem)
             return
-        if later:
-            # It stays in the ledger meanwhile, so that closing the client deletes it once more instead.
-            await asyncio.sleep(_DELETE_LATER)
+        # It stays in the ledger meanwhile, so that a client which closes looks after it.
+        for delay in _DELETE_LATER:
+            if not entry.unsettled:
+                break
+            await asyncio.sleep(delay)
             with contextlib.suppress(ORSError):
                 await self._delete_once(transport, entry)
         self.disown(entry)
 
     async def _delete_once(self, transport: Transport, entry: Entry) -> None:
+        if entry.unsettled:
+            # An episode that answers has begun, and does not begin again. Before, openreward answers 404.
+            with contextlib.suppress(ORSError):
+                await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+                entry.unsettled = False
         with contextlib.suppress(SessionLost):
             await transport.send_once(delete(entry.session_id, deployment=entry.deployment))
         if self._split:
@@ -238,9 +243,17 @@ class Keepalive:
         async def confirm(entry: Entry) -> None:
             with contextlib.suppress(ORSError):
                 await self._delete_once(transport, entry)
-                self.disown(entry)
+                try:
+                    await self._delete_when_begun(transport, entry)
+                finally:
+                    self.disown(entry)
 
         await asyncio.gather(*(confirm(entry) for entry in list(self._ledger.values())))
+
+    async def _delete_when_begun(self, transport: Transport, entry: Entry) -> None:
+        while entry.unsettled:
+            await asyncio.sleep(_LOOK_EVERY)
+            await self._delete_once(transport, entry)
 
     def _report(self, entry: Entry, problem: str) -> None:
         if self._ledger.pop(entry.session_id, None) is not None:

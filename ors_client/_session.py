@@ -121,7 +121,7 @@ class AsyncSession:
         except BaseException:
             self._state = "closed"
             if self._entry is not None:
-                self._server.keepalive.abandon(self._entry, later=True)
+                self._server.keepalive.abandon(self._entry)
                 self._entry = None
             raise
         self._state = "open"
@@ -294,18 +294,15 @@ class AsyncSession:
         attempts = server.transport.retry.attempts
         reason = ""
         for _ in range(attempts):
-            await server.transport.send(
-                create_session(deployment=deployment, env_overrides=self._env_overrides), settled=self._own
-            )
+            entry = await self._obtain(deployment)
             try:
-                await self._create(header, body)
+                await self._create(entry, header, body)
             except OutcomeUnknown as error:
                 # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
                 # this id is given up, and deleted once more when the constructor may have registered it.
                 reason = error.reason
-                if self._entry is not None:
-                    server.keepalive.abandon(self._entry, later=True)
-                    self._entry = None
+                server.keepalive.abandon(entry)
+                self._entry = None
             except ORSError as error:
                 await self.aclose()
                 raise self._as_failed_create(error) from error
@@ -314,20 +311,37 @@ class AsyncSession:
                 return
         raise TransportError("opening a session", reason=reason, attempts=attempts, url=self._url)
 
-    async def _create(self, header: str | None, body: Mapping[str, str] | None) -> None:
-        send = self._server.transport.send
-        make = partial(create, self._place, self.session_id, self._episode)
-        created: list[None] = []
-        try:
-            await send(make(secrets_header=header, secrets_body=body), settled=created.append)
-        except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
-            self._server.refused_body_secrets()
-            await send(make(secrets_header=header), settled=created.append)
+    async def _obtain(self, deployment: str | None) -> Entry:
+        """Get a session's id; from then on it is in the ledger."""
+        entries: list[Entry] = []
 
-    def _own(self, session_id: str) -> None:
-        self._id = session_id
-        deployment = None if self._address is None else self._address.deployment
-        self._entry = self._server.keepalive.own(session_id, deployment=deployment)
+        def own(session_id: str) -> None:
+            self._id = session_id
+            self._entry = self._server.keepalive.own(session_id, deployment=deployment)
+            entries.append(self._entry)
+
+        operation = create_session(deployment=deployment, env_overrides=self._env_overrides)
+        await self._server.transport.send(operation, settled=own)
+        return entries[0]
+
+    async def _create(self, entry: Entry, header: str | None, body: Mapping[str, str] | None) -> None:
+        def settle(_: None = None) -> None:
+            entry.unsettled = False
+
+        send = self._server.transport.send
+        make = partial(create, self._place, entry.session_id, self._episode)
+        entry.unsettled = True
+        try:
+            try:
+                await send(make(secrets_header=header, secrets_body=body), settled=settle)
+            except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
+                self._server.refused_body_secrets()
+                await send(make(secrets_header=header), settled=settle)
+        except OutcomeUnknown:
+            raise
+        except ORSError:  # the server's answer, or the certainty that it saw no request
+            settle()
+            raise
 
     def _watch(self) -> None:
         if self._entry is None:
