@@ -62,6 +62,10 @@ client.close()
 )
 
 
+# A process costs a second; what ors-sdk would show is no different.
+pytestmark = pytest.mark.parametrize("server", ["ours", "openreward"], indirect=True)
+
+
 def start(script, server):
     # What was left open must not be complained about. (`-X dev` would also tell of slow callbacks, on a busy machine.)
     return subprocess.Popen(

@@ -153,7 +153,6 @@ async def test_teardown_that_raises_is_not_the_callers_problem(client):
     assert client.open_sessions == 0
 
 
-@BACKENDS
 async def test_setup_longer_than_the_response_limit_costs_no_second_execution(proxy, server):
     patient = Timeouts(response=0.5)
     async with AsyncClient(proxy.url, timeout=patient) as client:
@@ -166,7 +165,6 @@ async def test_setup_longer_than_the_response_limit_costs_no_second_execution(pr
     assert proxy.count("GET", "/prompt") > 1
 
 
-@BACKENDS
 async def test_backend_that_says_it_is_starting_is_waited_for():
     with serve("ours", "--env", "slow", "--ready-wait", "0.1") as server, FaultProxy(server.url) as proxy:
         slow = task("slowenvironment", setup_seconds=1.0)
