@@ -143,6 +143,13 @@ def test_image_of_a_result_stays_or_follows_in_a_user_message(format_class, expe
     assert ("[image 1, from above]" in said) is moved
 
 
+@pytest.mark.parametrize("format_class", [OpenAIChat, Anthropic, Google, MCP])
+def test_image_of_a_system_message_is_shown_before_the_user_speaks(format_class):
+    sent = list(strings_in(format_class().request([system(text("See:"), IMAGE), user(text("Go."))])))
+    (place,) = [place for place, words in enumerate(sent) if IMAGE.data in words]
+    assert sent.index("See:") < place < sent.index("Go.")
+
+
 @pytest.mark.parametrize("format_class", [Anthropic, Google, MCP])
 def test_later_system_message_becomes_a_user_message_that_says_so(format_class):
     request = format_class().request([system(text("First.")), user(text("Go.")), system(text("Then."))])

@@ -82,7 +82,7 @@ def google_content():
     return google_types.Content(
         role="model",
         parts=[
-            google_types.Part(text="hm", thought=True),
+            google_types.Part(text="hm", thought=True, thought_signature=b"thought"),
             google_types.Part(text="Now."),
             google_types.Part(function_call=call, thought_signature=base64.b64decode(SIGNATURE)),
         ],
