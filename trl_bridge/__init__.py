@@ -2,6 +2,7 @@
 
 from ._environment import EnvironmentFactory, RolloutEnvironment
 from ._failures import FailureRateExceeded
+from ._multi import MultiEnvironmentSpec
 from ._spec import OpenRewardSpec
 
-__all__ = ["EnvironmentFactory", "FailureRateExceeded", "OpenRewardSpec", "RolloutEnvironment"]
+__all__ = ["EnvironmentFactory", "FailureRateExceeded", "MultiEnvironmentSpec", "OpenRewardSpec", "RolloutEnvironment"]

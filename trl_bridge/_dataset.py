@@ -39,6 +39,7 @@ RESERVED_COLUMNS = frozenset(
 )
 """Names that a key of a task spec never becomes a column under: it gets the prefix `task_`."""
 
+_NO_IMAGES = "A prompt with images can't stand in a dataset; let each episode's reset hand it out."
 _LARGEST_INT = 2**63
 _LARGEST_EXACT_FLOAT = 2**53  # whole numbers up to here are the same as float and as int
 
@@ -46,19 +47,21 @@ _LARGEST_EXACT_FLOAT = 2**53  # whole numbers up to here are the same as float a
 def build(
     tasks: Sequence[Task],
     *,
-    split: str,
+    split: str | None,
     include_metadata: bool,
-    environment: str | None = None,
+    environment: str | Sequence[str] | None = None,
     prompts: Sequence[str | list[Any]] | None = None,
 ) -> Dataset:
     """Make the dataset of these tasks, a row for each.
 
     Args:
         tasks: Each must know its index.
-        split: Goes into every row, so that one set of environments serves training and evaluation.
+        split: Goes into every row, so that one set of environments serves training and evaluation; `None` puts each
+            task's own there.
         include_metadata: Whether to add a column per key of the task specs. Scalars of one type and lists of them stay
             as they are; a column of anything else holds each value as JSON text. A missing key is `None`, like null.
-        environment: Goes into a column of that name, by which TRL picks one of several factories.
+        environment: Goes into a column of that name, by which TRL picks one of several factories; a sequence has one
+            for every task.
         prompts: A text, or a conversation, per task; by default an empty user turn, to which TRL appends what `reset`
             returns.
 
@@ -76,7 +79,7 @@ def build(
     columns: dict[str, list[Any]] = {
         "prompt": _conversations(prompts, len(tasks)),
         "task_index": [task.index for task in tasks],
-        "split": [split] * len(tasks),
+        "split": [task.split if split is None else split for task in tasks],
     }
     features: dict[str, Any] = {
         "prompt": _prompt_feature(columns["prompt"]),
@@ -84,7 +87,7 @@ def build(
         "split": datasets.Value("string"),
     }
     if environment is not None:
-        columns["environment"] = [environment] * len(tasks)
+        columns["environment"] = [environment] * len(tasks) if isinstance(environment, str) else list(environment)
         features["environment"] = datasets.Value("string")
     if include_metadata:
         for key, name in column_names(key for task in tasks for key in task.spec).items():
@@ -151,10 +154,19 @@ def _conversation(prompt: str | list[Any]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": encodable(prompt)}]
     parts = cast("list[dict[str, Any]]", prompt)
     if parts and all("role" in part for part in parts):
+        if any(_shows_images(part) for part in parts):
+            raise ValueError(_NO_IMAGES)
         return [{**part, "content": encodable(part["content"])} if _is_text(part) else part for part in parts]
     if all(part.get("type") == "text" for part in parts):
         return [{"role": "user", "content": encodable("\n".join(part["text"] for part in parts))}]
-    raise ValueError("A prompt with images can't stand in a dataset; let each episode's reset hand it out.")
+    raise ValueError(_NO_IMAGES)
+
+
+def _shows_images(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        part.get("type") == "image" for part in cast("list[dict[str, Any]]", content)
+    )
 
 
 def _is_text(message: dict[str, Any]) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
-from ors_client import AsyncEnvironment, Block, ORSError, StatusError, Task, TaskRef, ToolSpec
+from ors_client import AsyncEnvironment, AsyncSession, ORSError, StatusError, Task, TaskRef, ToolSpec
 
 from ._settings import Secrets
 
@@ -98,23 +98,27 @@ async def discover_tools(
 async def fetch_prompts(
     environment: AsyncEnvironment,
     tasks: Sequence[TaskRef],
+    ask: Callable[[AsyncSession], Awaitable[list[T]]],
     *,
     secrets: Secrets | None = None,
     toolset: str | None = None,
     progress: bool = False,
-) -> list[list[Block]]:
+) -> list[list[T]]:
     """Return the prompt of every task; each distinct task costs a session, its setup included.
+
+    Args:
+        ask: `AsyncSession.get_prompt` or `AsyncSession.get_messages`.
 
     Raises:
         ORSError: A prompt could not be had.
     """
 
-    async def ask(task: TaskRef) -> list[Block]:
+    async def fetch(task: TaskRef) -> list[T]:
         async with environment.session(task, secrets=secrets, toolset=toolset) as session:
-            return await session.get_prompt()
+            return await ask(session)
 
     distinct = list(dict.fromkeys(tasks))
-    found = await _gather([ask(task) for task in distinct], bar="prompts" if progress else "")
+    found = await _gather([fetch(task) for task in distinct], bar="prompts" if progress else "")
     prompts = dict(zip(distinct, found, strict=True))
     return [prompts[task] for task in tasks]
 

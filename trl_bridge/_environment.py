@@ -112,6 +112,11 @@ class EnvironmentFactory:
             made = connection.environment_classes.setdefault(self._name, made)
         return made(connection)
 
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The name that the model calls a tool by, for each of the server's names."""
+        return {tool.spec.name: tool.name for tool in _bind(self._tools)}
+
     def named(self, name: str) -> EnvironmentFactory:
         """Return a factory of the same environments, whose class has another name."""
         return EnvironmentFactory(self._connection, self._tools, name=name)
@@ -123,6 +128,12 @@ def seat_of(environment: object) -> Seat | None:
     return environment._seat if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+def tool_names(environment: object) -> dict[str, str]:
+    """Return the server's name of every tool, by the name that the model calls it by."""
+    tools = environment._tools if isinstance(environment, RolloutEnvironment) else ()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return {tool.name: tool.spec.name for tool in tools}
+
+
 def owns_reward(environment: object) -> bool:
     """Tell whether TRL takes the reward from the environment itself."""
     return isinstance(environment, RolloutEnvironment) and hasattr(type(environment), "get_reward")
@@ -130,8 +141,7 @@ def owns_reward(environment: object) -> bool:
 
 def _make_class(name: str, specs: Sequence[ToolSpec], *, owns_reward: bool) -> type[RolloutEnvironment]:
     """Make a class with one function for every tool."""
-    reserved = {name for name in dir(RolloutEnvironment) if not name.startswith("_")} | {"get_reward"}
-    tools = bind(specs, reserved=reserved)
+    tools = _bind(specs)
     members: dict[str, Any] = {tool.name: method(tool, "_call") for tool in tools}
     if owns_reward:
         members["get_reward"] = _get_reward
@@ -140,6 +150,11 @@ def _make_class(name: str, specs: Sequence[ToolSpec], *, owns_reward: bool) -> t
         (RolloutEnvironment,),
         {**members, "_tools": tools, "__module__": __name__, "__doc__": RolloutEnvironment.__doc__},
     )
+
+
+def _bind(specs: Sequence[ToolSpec]) -> tuple[BoundTool, ...]:
+    reserved = {name for name in dir(RolloutEnvironment) if not name.startswith("_")} | {"get_reward"}
+    return bind(specs, reserved=reserved)
 
 
 def _get_reward(self: RolloutEnvironment) -> float | None:

@@ -8,6 +8,7 @@ without an exception: to the model it reads like any other end, so that nothing 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -121,6 +122,27 @@ class Episode:
                 return OVER
             async with self.live.slot():
                 return await self._send(self._session, tool.spec.name, tool.arguments(kwargs))
+
+    async def answer(self, message: str) -> None:
+        """Hand the model's last message to the terminal tool, which scores it.
+
+        Raises:
+            ValueError: The environment has no terminal tool.
+        """
+        async with self._order:
+            if self.rollout.over or self._session is None:
+                return
+            async with self.live.slot():
+                try:
+                    tool = await self._session.terminal_tool()
+                except ORSError as error:
+                    self.end(failure=Failure(type(error).__name__, str(error)))
+                    return
+                if tool is None:
+                    raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
+                # The model will not read what it says; that it was refused stands in the rollout.
+                with contextlib.suppress(SpokenError):
+                    await self._send(self._session, tool.name, {} if tool.arg is None else {tool.arg: message})
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
         """Close the books, write the record, and delete the session in the background; the first end counts."""

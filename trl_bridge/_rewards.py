@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ._conversation import final_answer
 from ._environment import owns_reward, seat_of
+from ._loop import wait
 from ._seat import Seat
 
 LogMetric = Callable[[str, float], None]
@@ -21,6 +23,7 @@ LogExtra = Callable[[str, list[Any]], None]
 def environment_reward(
     environments: Sequence[Any] | None = None,
     *,
+    completions: Sequence[Any] | None = None,
     environment: Sequence[str] | None = None,
     log_metric: LogMetric | None = None,
     log_extra: LogExtra | None = None,
@@ -30,6 +33,7 @@ def environment_reward(
 
     Args:
         environments: What TRL holds, in the order of the rollouts. One of another kind is worth `None`.
+        completions: What the model said; its last message goes to the terminal tool, where that is asked for.
         environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
             too.
         log_metric: TRL's, if it hands one.
@@ -49,6 +53,7 @@ def environment_reward(
             "reward_funcs=None to the trainer."
         )
     seats = [seat_of(environment) for environment in environments]
+    _answer(seats, completions)
     rewards = [seat.reward if seat is not None else None for seat in seats]
     ours = [seat for seat in seats if seat is not None]
     if log_metric is not None and ours:
@@ -61,6 +66,26 @@ def environment_reward(
     for seat in ours:
         seat.release()
     return rewards
+
+
+def _answer(seats: Sequence[Seat | None], completions: Sequence[Any] | None) -> None:
+    """Hand the last messages to the terminal tools, all at once, and wait until they have scored them."""
+    asked = [seat is not None and seat.connection.settings.terminal_tool for seat in seats]
+    if not any(asked):
+        return
+    if completions is None:
+        raise ValueError(
+            "terminal_tool=True needs the completions, which TRL hands to every reward function; pass them on to this "
+            "one."
+        )
+    answers = [
+        seat.answer(message)
+        for seat, completion, wanted in zip(seats, completions, asked, strict=True)
+        if seat is not None and wanted and (message := final_answer(completion)) is not None
+    ]
+    for answer in answers:
+        if answer is not None:
+            wait(answer)
 
 
 def _metrics(seats: Sequence[Seat]) -> dict[str, float]:

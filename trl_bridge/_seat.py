@@ -108,7 +108,7 @@ class Seat:
             ready = None
         self.release()
         self.held.now = opening = ready or self._open(live, task)
-        if self.connection.settings.prompts == "dataset":
+        if self.connection.settings.prompts != "reset":
             return None  # the row holds the prompt, and the first call waits for the session
         return wait(opening.prompt)
 
@@ -137,6 +137,13 @@ class Seat:
     def dispatch(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> None:
         """Start a call that the trainer is about to make. Calls run in the order in which they were started."""
         self._ahead.append((tool, kwargs, self._start(tool, kwargs)))
+
+    def answer(self, message: str) -> Future[None] | None:
+        """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
+        now = self.held.now
+        if now is None or now.episode.rollout.over or now.episode.live.pid != os.getpid():
+            return None
+        return now.episode.live.loop.submit(now.episode.answer(message))
 
     def release(self) -> Future[None] | None:
         """End the episode at hand as it stands; return the future of its deletion, which runs in the background."""

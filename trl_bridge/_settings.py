@@ -10,13 +10,13 @@ import operator
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, SupportsIndex, cast
+from typing import Any, Literal, SupportsIndex, cast, get_args
 
 from ors_client import KeepalivePolicy, Layout, RetryPolicy, Secret, TaskRef, Timeouts
 
 from ._scoring import Scoring
 
-Prompts = Literal["reset", "dataset"]
+Prompts = Literal["reset", "dataset", "messages"]
 Secrets = Mapping[str, str | Secret | tuple[str, Sequence[str]]]
 
 
@@ -34,6 +34,8 @@ class Settings:
         max_episode_chars: Characters of all outputs of an episode that the model sees.
         max_concurrency: Requests of rollouts (an opening, a call) that run at one time in this process.
         max_failure_rate: The share of failed resets above which the run stops.
+        terminal_tool: Hand the model's last message to the environment's terminal tool.
+        group_scoring: Have the environment score the rollouts of one task beside each other.
         forward_api_key: Hand the catalogue's key to its environments as their secret `api_key`.
         key: Tells specs apart; one connection serves all copies of a spec in a process.
     """
@@ -55,6 +57,8 @@ class Settings:
     max_failure_rate: float = 0.5
     images: bool = False
     owns_reward: bool = False
+    terminal_tool: bool = False
+    group_scoring: bool = False
     prompts: Prompts = "reset"
     record: str | None = None
     scoring: Scoring = field(default_factory=Scoring)
@@ -75,8 +79,14 @@ class Settings:
                 raise ValueError(f"{name} is a positive integer or None, not {number!r}.")
         if not 0 <= self.max_failure_rate <= 1:
             raise ValueError(f"max_failure_rate is a share between 0 and 1, not {self.max_failure_rate!r}.")
-        if self.prompts not in ("reset", "dataset"):
-            raise ValueError(f"prompts is 'reset' or 'dataset', not {self.prompts!r}.")
+        if self.prompts not in get_args(Prompts):
+            raise ValueError(f"prompts is one of {', '.join(map(repr, get_args(Prompts)))}, not {self.prompts!r}.")
+        for name in ("terminal_tool", "group_scoring"):
+            if self.owns_reward and getattr(self, name):
+                raise ValueError(
+                    f"{name}=True needs the finished conversation, which TRL hands to reward functions and not to "
+                    "environments that own their reward; leave owns_reward out."
+                )
 
     @property
     def target(self) -> str:

@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ors_client import KeepalivePolicy, Layout, RetryPolicy, Task, TaskRef, Timeouts, ToolSpec
+from ors_client import (
+    AsyncSession,
+    KeepalivePolicy,
+    Layout,
+    RetryPolicy,
+    Task,
+    TaskRef,
+    Timeouts,
+    ToolCallBlock,
+    ToolSpec,
+)
 
 from ._connection import connect
 from ._content import to_content
+from ._conversation import to_chat
 from ._dataset import build, fingerprint
 from ._discovery import discover_tools, fetch_prompts, fetch_tasks, sample
 from ._environment import EnvironmentFactory
+from ._groups import group_reward
 from ._rewards import environment_reward
 from ._scoring import OnFailure, Reduction, Scoring
 from ._settings import Prompts, Secrets, Settings
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+T = TypeVar("T")
+RewardFunction = Callable[..., list[float | None]]
 
 _CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
 
@@ -66,8 +81,13 @@ class OpenRewardSpec:
             trainer's `reward_funcs` is then `None`.
         images: Pass images on, to a model that sees them; otherwise text says what is left out.
         forward_api_key: Whether a catalogue environment gets the key as a secret.
+        terminal_tool: Hand the model's last message, if it calls nothing, to the environment's terminal tool when the
+            rewards are computed.
+        group_scoring: Have the environment score the rollouts of one task beside each other. `reward_funcs` is then a
+            list of two, which TRL adds up, with `reward_weights` as weights.
         prompts: Where the prompt comes from: `"reset"`, or `"dataset"`, which fetches all prompts once and lets resets
-            return at once. Right only where a prompt depends on nothing but its task.
+            return at once, or `"messages"`, which does so with conversations: TRL can add no turns in a reset. Right
+            only where a prompt depends on nothing but its task.
         max_concurrency: The most openings and calls at one time in each process.
         record: A file that gets a line of JSON for every episode that ends.
         progress: Show a bar while many things are fetched.
@@ -109,6 +129,8 @@ class OpenRewardSpec:
         owns_reward: bool = False,
         images: bool = False,
         forward_api_key: bool = True,
+        terminal_tool: bool = False,
+        group_scoring: bool = False,
         prompts: Prompts = "reset",
         max_concurrency: int | None = None,
         record: str | os.PathLike[str] | None = None,
@@ -146,6 +168,8 @@ class OpenRewardSpec:
             max_failure_rate=max_failure_rate,
             images=images,
             owns_reward=owns_reward,
+            terminal_tool=terminal_tool,
+            group_scoring=group_scoring,
             prompts=prompts,
             record=None if record is None else os.fspath(record),
             scoring=Scoring(
@@ -197,8 +221,10 @@ class OpenRewardSpec:
         return EnvironmentFactory(self._connection, live.loop.run(self._discover()))
 
     @property
-    def reward_funcs(self) -> Callable[..., list[float | None]]:
+    def reward_funcs(self) -> RewardFunction | list[RewardFunction]:
         """The reward function: every rollout's reward, by default its last non-null one, `None` if nothing scored it.
+
+        With `group_scoring`, a fresh list of it and of the one that compares rollouts: trainers add to such lists.
 
         Raises:
             ValueError: The environments own their reward, to which TRL would add this one.
@@ -208,7 +234,7 @@ class OpenRewardSpec:
                 "With owns_reward=True the environments hand TRL their reward, and reward_funcs would be added to it; "
                 "pass reward_funcs=None to the trainer."
             )
-        return environment_reward
+        return [environment_reward, group_reward] if self._connection.settings.group_scoring else environment_reward
 
     def check(self, args: Any) -> None:
         """Raise unless the training dataset fills at least one batch of a trainer with this configuration.
@@ -264,20 +290,28 @@ class OpenRewardSpec:
         return build(tasks, split=split, include_metadata=self._include_metadata, prompts=self._prompts(tasks))
 
     def _prompts(self, tasks: Sequence[Task]) -> list[str | list[Any]] | None:
-        live, settings = self._connection.live, self._connection.settings
+        settings = self._connection.settings
         if settings.prompts == "reset":
             return None
-        asking = fetch_prompts(
-            live.environment,
-            [TaskRef(task.split or settings.split, task.index or 0) for task in tasks],
-            secrets=live.secrets,
-            toolset=settings.toolset,
-            progress=self._progress,
-        )
+        images, max_chars = settings.images, settings.max_output_chars
+        if settings.prompts == "dataset":
+            prompts = self._ask_all(tasks, AsyncSession.get_prompt)
+            return [to_content(blocks, images=images, max_chars=max_chars, empty="").value for blocks in prompts]
+        conversations = self._ask_all(tasks, AsyncSession.get_messages)
+        turns = (turn for conversation in conversations for turn in conversation)
+        called = any(isinstance(block, ToolCallBlock) for turn in turns for block in turn.blocks)
+        aliases = self.environment_factory.aliases if called else {}
         return [
-            to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
-            for blocks in live.loop.run(asking)
+            to_chat(conversation, aliases=aliases, images=images, max_chars=max_chars) for conversation in conversations
         ]
+
+    def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
+        live, settings = self._connection.live, self._connection.settings
+        places = [TaskRef(task.split or settings.split, task.index or 0) for task in tasks]
+        asking = fetch_prompts(
+            live.environment, places, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
+        )
+        return live.loop.run(asking)
 
     async def _discover(self) -> list[ToolSpec]:
         live, split = self._connection.live, self._connection.settings.split

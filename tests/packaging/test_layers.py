@@ -41,6 +41,7 @@ ORDER = {
     "trl_bridge": (
         "_hints",
         "_content",
+        "_conversation",
         "_schema",
         "_tools",
         "_dataset",
@@ -56,7 +57,9 @@ ORDER = {
         "_seat",
         "_environment",
         "_rewards",
+        "_groups",
         "_spec",
+        "_multi",
         "__init__",
     ),
 }
