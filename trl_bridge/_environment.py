@@ -134,6 +134,14 @@ def tool_names(environment: object) -> dict[str, str]:
     return {tool.name: tool.spec.name for tool in tools}
 
 
+def bound_tool(environment: object, function: object) -> BoundTool | None:
+    """Return the tool that a function of an environment stands for, or `None` if it is somebody else's."""
+    if not isinstance(environment, RolloutEnvironment):
+        return None
+    tools = environment._tools  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `seat_of`
+    return next((tool for tool in tools if environment.__dict__[tool.name] is function), None)
+
+
 def owns_reward(environment: object) -> bool:
     """Tell whether TRL takes the reward from the environment itself."""
     return isinstance(environment, RolloutEnvironment) and hasattr(type(environment), "get_reward")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ._concurrency import attach_to_owner
 from ._conversation import final_answer
 from ._environment import owns_reward, seat_of
 from ._loop import wait
@@ -36,7 +37,7 @@ def environment_reward(
         completions: What the model said; its last message goes to the terminal tool, where that is asked for.
         environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
             too.
-        log_metric: TRL's, if it hands one.
+        log_metric: TRL's, if it hands one; the trainer behind it makes its further resets and calls concurrently.
         log_extra: TRL's, if it hands one.
 
     Raises:
@@ -57,6 +58,7 @@ def environment_reward(
     rewards = [seat.reward if seat is not None else None for seat in seats]
     ours = [seat for seat in seats if seat is not None]
     if log_metric is not None and ours:
+        attach_to_owner(log_metric)
         for name, value in (_metrics(ours) | _metrics_by_name(seats, rewards, environment or ())).items():
             log_metric(name, value)
     if log_extra is not None and ours:

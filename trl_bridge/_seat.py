@@ -127,12 +127,33 @@ class Seat:
             self._ahead.clear()
         return wait(self._start(tool, kwargs))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call would reach an episode of this process."""
+        now = self.held.now
+        return now is not None and now.episode.live is self.live
+
+    def can_reset(self, row: Mapping[str, Any]) -> bool:
+        """Whether a reset to this row would open an episode; if not, `reset` says why."""
+        try:
+            self.connection.settings.task(row)
+            _ = self.connection.live
+        except (ValueError, ClientStateError):
+            return False
+        return True
+
     def prefetch(self, row: Mapping[str, Any]) -> None:
         """Start opening the episode that the next `reset` will ask for; the one at hand goes on until then."""
         task, live = self.connection.settings.task(row), self.connection.live
         if self.held.next is not None:
             self.held.next.release()
         self.held.next = self._open(live, task)
+
+    def drop_prefetched(self) -> None:
+        """Let go of an episode that was opened ahead and not asked for."""
+        ready, self.held.next = self.held.next, None
+        if ready is not None:
+            ready.release()
 
     def dispatch(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> None:
         """Start a call that the trainer is about to make. Calls run in the order in which they were started."""

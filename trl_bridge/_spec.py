@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -26,6 +26,7 @@ from ors_client import (
     ToolSpec,
 )
 
+from ._concurrency import attach
 from ._connection import connect
 from ._content import to_content
 from ._conversation import to_chat
@@ -248,6 +249,22 @@ class OpenRewardSpec:
             ValueError: There are fewer tasks than a batch has prompts.
         """
         check_batch(len(self.train_dataset), args)
+
+    def attach(self, trainer: Any) -> None:
+        """Let a trainer's rollouts wait for their environments together, from the first batch on.
+
+        Without it the reward function does so after the first batch. The trainer makes the same calls either way.
+
+        Args:
+            trainer: A `GRPOTrainer`, or one derived from it; one that is not recognised stays as it is, with a warning.
+
+        Raises:
+            ValueError: The trainer's dataset has fewer rows than a batch has prompts.
+        """
+        rows = getattr(trainer, "train_dataset", None)
+        if isinstance(rows, Sized):
+            check_batch(len(rows), trainer.args)
+        attach(trainer)
 
     def close(self) -> None:
         """Delete all open sessions and close the connection of this process; may be called again."""

@@ -43,7 +43,8 @@ def test_failed_rollout_gets_the_number_that_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("clamp", "expected"), [((0.0, 1.0), [0.0, 0.5, 1.0]), ((None, 1.0), [-3.0, 0.5, 1.0]), ((0.0, None), [0.0, 0.5, 7.0])]
+    ("clamp", "expected"),
+    [((0.0, 1.0), [0.0, 0.5, 1.0]), ((None, 1.0), [-3.0, 0.5, 1.0]), ((0.0, None), [0.0, 0.5, 7.0])],
 )
 def test_clamp_bounds_what_is_scored(clamp, expected):
     assert [score(Scoring(clamp=clamp), [reward]) for reward in (-3.0, 0.5, 7.0)] == expected

@@ -1,0 +1,196 @@
+"""Lets a trainer's rollouts wait for their environments together instead of one after the other.
+
+A `GRPOTrainer` resets a batch's environments in turn and makes the calls of an iteration in turn. Two of its methods
+are wrapped, on the instance: before the resets, all episodes of the batch start to open; at the first call of an
+iteration, all calls of all rollouts start, those of one rollout in their order. The trainer then asks as before and
+finds the answers there, so the calls, their order within an episode, and every word and count of the trainer stay its
+own. It may ask for less than was foreseen only by failing; what it asks for beyond is done when it asks.
+
+The trainer's private names are known here and nowhere else. A trainer that has other ones is left as it is.
+"""
+
+# ruff: noqa: SLF001 - the trainer has no public way to this; see the last paragraph above
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast, overload
+
+from ._environment import bound_tool, seat_of
+from ._seat import Seat
+from ._tools import BoundTool
+
+logger = logging.getLogger(__name__)
+
+_MARK = "_trl_bridge_attached"
+
+
+def attach(trainer: Any) -> None:
+    """Make a trainer's resets and calls concurrent. Once is enough; a trainer that is not recognised stays as it is.
+
+    Args:
+        trainer: A `GRPOTrainer`, or one derived from it.
+    """
+    if hasattr(trainer, _MARK):
+        return
+    missing = _unknown(trainer)
+    setattr(trainer, _MARK, not missing)
+    if missing:
+        logger.warning(
+            "%s has no %s as trl 1.16 has it; its resets and calls stay one after the other.",
+            type(trainer).__name__,
+            missing,
+        )
+        return
+    trainer._generate_and_score_completions = _with_resets_ahead(trainer)
+    trainer._tool_call_loop = _with_calls_ahead(trainer)
+
+
+def attach_to_owner(log_metric: object) -> None:
+    """Attach to the trainer whose bound method `log_metric` is, if it is one that runs environments."""
+    trainer = getattr(log_metric, "__self__", None)
+    if hasattr(trainer, "environment_factories"):
+        attach(trainer)
+
+
+def _unknown(trainer: Any) -> str:
+    """Name what this module relies on and a trainer does not have; empty if it has everything."""
+    for name, parameter in (("_tool_call_loop", "completions"), ("_generate_and_score_completions", "inputs")):
+        method = getattr(trainer, name, None)
+        if not callable(method) or parameter not in inspect.signature(method).parameters:
+            return f"{name}({parameter})"
+    if not isinstance(getattr(trainer, "_environment_pool", None), dict):
+        return "_environment_pool"
+    if not isinstance(getattr(trainer, "environment_factories", None), dict):
+        return "environment_factories"
+    return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
+
+
+def _with_resets_ahead(trainer: Any) -> Callable[..., Any]:
+    """Wrap the method that takes a batch from its rows to its rewards."""
+    score = trainer._generate_and_score_completions
+    signature = inspect.signature(score)
+
+    @functools.wraps(score)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        seats = _prefetch(trainer, signature.bind(*args, **kwargs).arguments["inputs"])
+        try:
+            return score(*args, **kwargs)
+        finally:
+            for seat in seats:
+                seat.drop_prefetched()
+
+    return wrapped
+
+
+def _prefetch(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> list[Seat]:
+    """Start to open the episode of every row, in the environment that the trainer will draw for it."""
+    drawn: Counter[str | None] = Counter()
+    seats: list[Seat] = []
+    for row in rows:
+        name = row.get("environment") if trainer._multi_environment else None
+        pool = trainer._environment_pool.get(name)
+        if pool is None:
+            return seats  # the trainer says what is wrong
+        if drawn[name] == len(pool):
+            pool.append(trainer.environment_factories[name]())
+        seat = seat_of(pool[drawn[name]])
+        drawn[name] += 1
+        if seat is not None and seat.can_reset(row):
+            seat.prefetch(row)
+            seats.append(seat)
+    return seats
+
+
+def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
+    """Wrap the loop that makes the calls of a batch and lets the model go on, until no rollout calls any more."""
+    loop = trainer._tool_call_loop
+    signature = inspect.signature(loop)
+
+    @functools.wraps(loop)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        completions = signature.bind(*args, **kwargs).arguments["completions"]
+        functions, environments = trainer._sync_tool_dicts, trainer.environments
+        if not isinstance(functions, list) or not environments or len(environments) != len(completions):
+            return loop(*args, **kwargs)
+        trainer._sync_tool_dicts = _CallsAhead(cast("list[Any]", functions), environments, completions)
+        try:
+            return loop(*args, **kwargs)
+        finally:
+            trainer._sync_tool_dicts = functions
+
+    return wrapped
+
+
+class _CallsAhead(Sequence[Any]):
+    """Stands for the trainer's list of each rollout's functions, and notices when a rollout is about to call.
+
+    The trainer looks a rollout's functions up once per iteration, when it has decided that the rollout's calls are made
+    and just before it makes them. At the first look-up in an iteration, the calls of all rollouts are started: those
+    whose last message is an assistant's with calls that were not started before. A rollout whose outputs were taken
+    back, as they would have been too long, keeps the message that was seen, so its calls are never started twice.
+
+    Args:
+        functions: For each rollout, from a function's name to the function.
+        environments: One for each rollout.
+        completions: For each rollout, its messages; the trainer appends to them.
+    """
+
+    def __init__(
+        self,
+        functions: list[Mapping[str, Any]],
+        environments: Sequence[Any],
+        completions: Sequence[list[dict[str, Any]]],
+    ) -> None:
+        self._functions = functions
+        self._environments = environments
+        self._completions = completions
+        self._seen: dict[int, dict[str, Any]] = {}  # the message of each rollout whose calls were last started
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @overload
+    def __getitem__(self, rollout: int) -> Any: ...
+    @overload
+    def __getitem__(self, rollout: slice) -> Sequence[Any]: ...
+    def __getitem__(self, rollout: int | slice) -> Any:
+        if isinstance(rollout, int) and self._seen.get(rollout) is not self._completions[rollout][-1]:
+            self._start_all()
+        # The very object that the trainer made: its messages about bad arguments name what is in it.
+        return self._functions[rollout]
+
+    def _start_all(self) -> None:
+        for rollout, messages in enumerate(self._completions):
+            message = messages[-1]
+            if message.get("role") == "assistant" and message.get("tool_calls"):
+                if self._seen.get(rollout) is not message:
+                    self._start(rollout, message["tool_calls"])
+                self._seen[rollout] = message
+
+    def _start(self, rollout: int, calls: Sequence[Mapping[str, Any]]) -> None:
+        environment, functions = self._environments[rollout], self._functions[rollout]
+        seat = seat_of(environment)
+        if seat is None or not seat.is_open:
+            return
+        plan: list[tuple[BoundTool, dict[str, Any]]] = []
+        for call in calls:
+            if call.get("type") != "function":
+                continue  # the trainer answers without calling, as it does to a name it does not know
+            function = functions.get(call["function"]["name"])
+            if function is None:
+                continue
+            tool = bound_tool(environment, function)
+            if tool is None:
+                return  # one of the user's own: all of this message's calls stay in the trainer's order
+            arguments = call["function"]["arguments"]
+            if isinstance(arguments, Mapping) and all(
+                isinstance(key, str) for key in cast("Mapping[Any, Any]", arguments)
+            ):
+                plan.append((tool, dict(cast("Mapping[str, Any]", arguments))))
+        for tool, arguments in plan:
+            seat.dispatch(tool, arguments)
