@@ -12,11 +12,9 @@ import functools
 import inspect
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -24,6 +22,7 @@ import ors_client
 
 from .cures import cures
 from .output import show_error, show_json, show_note
+from .stopping import leaving_when_told
 
 PROBLEMS = 1
 MISUSE = 2
@@ -179,7 +178,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         target: Target | None = None
         if "target" in own:
             target = given["target"] = Target(**{field.name: given.pop(field.name) for field in fields(Target)})
-        with _notes_shown(), _told_to_stop():
+        with _notes_shown(), leaving_when_told():
             raise typer.Exit(_status(lambda: function(**given), target))
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - what inspect documents
@@ -234,23 +233,3 @@ def _notes_shown() -> Generator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-@contextlib.contextmanager
-def _told_to_stop() -> Generator[None]:
-    """Leave through the `with` blocks, which delete sessions, also when a terminal is closed or a job is stopped."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may handle signals
-        yield
-        return
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, _leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, frame: object) -> NoReturn:
-    del frame
-    raise SystemExit(128 + number)

@@ -60,7 +60,7 @@ class Album:
 
 def protocol(environ: Mapping[str, str]) -> Protocol | None:
     """Tell how the terminal that the environment's variables describe draws images, if it does."""
-    if "TMUX" in environ or environ.get("TERM", "").startswith("screen"):
+    if environ.get("TMUX") or environ.get("TERM", "").startswith("screen"):
         return None  # they stand between us and the terminal, and pass nothing through unasked
     program = environ.get("TERM_PROGRAM", "")
     if "KITTY_WINDOW_ID" in environ or environ.get("TERM") == "xterm-kitty" or program == "ghostty":

@@ -1,0 +1,93 @@
+"""Schemas as questions, and answers as values."""
+
+import re
+
+import pytest
+
+from ors_client import ToolSpec
+from ors_client.cli.arguments import read_arguments, signature
+
+
+def _argument(schema, *, required=True, **root):
+    specification = {"type": "object", "properties": {"x": schema}, "required": ["x"] if required else [], **root}
+    (argument,) = read_arguments(ToolSpec(name="tool", input_schema=specification))
+    return argument
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "value"),
+    [
+        ({"type": "string"}, "  7 ", "  7 "),
+        ({"type": "string"}, "", ""),
+        ({"type": "string"}, '"two\\nlines"', "two\nlines"),
+        ({"type": "string"}, '"unclosed', '"unclosed'),
+        ({"type": "string"}, "{}", "{}"),
+        ({"type": "integer"}, " 7 ", 7),
+        ({"type": "number"}, "7.5", 7.5),
+        ({"type": "boolean"}, "no", False),
+        ({"type": "array"}, "[1]", [1]),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({}, '"text"', "text"),
+        ({"enum": ["a", 1, None]}, "a", "a"),
+        ({"enum": ["a", 1, None]}, "null", None),
+        ({"enum": ["red", "green"]}, "2", "green"),
+        ({"enum": [2, 1]}, "2", 2),
+        ({"const": "fixed"}, "1", "fixed"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "null", None),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "text", "text"),
+        ({"type": ["integer", "string"]}, "7", 7),
+        ({"type": ["integer", "string"]}, "seven", "seven"),
+        ({"anyOf": [{"type": "string"}, {"type": "array"}]}, "[1]", [1]),
+        ({"anyOf": [{"type": "string"}, {"type": "array"}]}, "[1", "[1"),
+        ({"$ref": "#/$defs/A"}, "7", 7),
+        ({"allOf": [{"$ref": "#/$defs/A"}]}, "7", 7),
+    ],
+)
+def test_answer_becomes_the_value_that_the_schema_means(schema, typed, value):
+    read = _argument(schema, **{"$defs": {"A": {"type": "integer"}}}).read(typed)
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed"),
+    [
+        ({"type": "integer"}, "7.5"),
+        ({"type": "integer"}, ""),
+        ({"type": "number"}, "many"),
+        ({"type": "boolean"}, "perhaps"),
+        ({"type": "array"}, "one"),
+        ({"enum": ["red"]}, "2"),
+        ({"enum": ["red"]}, ""),
+    ],
+)
+def test_answer_that_does_not_fit_is_refused_with_what_does(schema, typed):
+    argument = _argument(schema)
+    with pytest.raises(ValueError, match=re.escape(argument.label)):
+        argument.read(typed)
+
+
+def test_signature_shows_type_option_and_default():
+    assert _argument({"type": "integer", "default": 3}, required=False).summary() == "x?: integer = 3"
+    assert _argument({"type": "array", "items": {"type": "string"}}).summary() == "x: list of string"
+    assert _argument({"enum": ["a", None]}, required=False).summary() == 'x?: "a" | null'
+
+
+def test_required_arguments_are_asked_first():
+    schema = {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["c", "b"]}
+    assert [argument.name for argument in read_arguments(ToolSpec(name="t", input_schema=schema))] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {},
+        {"properties": []},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/Gone"},
+        {"properties": {"x": {"$ref": "#/properties/x"}}, "required": "x"},
+        {"properties": {"x": True, "y": {"anyOf": [None, 1]}, "z": {"items": [1], "type": "array"}}},
+    ],
+)
+def test_strange_schema_is_no_reason_to_fail(schema):
+    signature(ToolSpec(name="t", input_schema=schema))

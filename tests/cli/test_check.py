@@ -1,0 +1,143 @@
+"""The doctor: what it finds on each server, what it calls a problem, and what it leaves behind."""
+
+import json
+import time
+
+import pytest
+from servers import Server, serve
+from terminal import Terminal
+
+from fixtures.proxy import FaultProxy, ReplaceBody, Rule, Status
+
+_STREAM = {"Content-Type": "text/event-stream"}
+
+
+def _report(result):
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "features"),
+    [
+        ("ours", "openreward 0.1.167", {"messages": True, "secrets": "header"}),
+        ("openreward", "openreward 0.1.167", {"messages": True, "secrets": "header"}),
+        ("ors_sdk", "ors-sdk, or like it", {"messages": False, "secrets": "body"}),
+    ],
+)
+def test_check_finds_a_sound_server_sound(ors, request, kind, name, features):
+    server: Server = request.getfixturevalue(kind)
+    result = ors("check", server.url, "--env", "echoenvironment", "--json")
+    report = _report(result)
+    assert (result.exit_code, report["ok"], report["problems"]) == (0, True, [])
+    assert report["server"]["kind"] == name
+    assert report["features"] == {
+        "terminal_tool": None,
+        "group_scoring": False,
+        "ranges": True,
+        "task_tools": True,
+        "resume": True,
+        **features,
+    }
+    assert report["keepalive"] == {"answered": True, "interval": 10.0, "tolerance": 60.0}
+    assert set(report["session"]["seconds"]) == {"create", "prompt", "ping", "delete"}
+
+
+def test_check_leaves_no_session(ors, server):
+    before = set(server.live())
+    ors("check", server.url, "--env", "echoenvironment")
+    assert set(server.live()) <= before
+
+
+def test_check_calls_no_tool(ors, server):
+    before = server.executions("echo")
+    ors("check", server.url, "--env", "echoenvironment")
+    assert server.executions("echo") == before
+
+
+def test_check_lists_environments_with_their_splits_and_tools(ors, ours):
+    report = _report(ors("check", ours.url, "--json"))
+    alpha = next(one for one in report["environments"] if one["name"] == "alpha")
+    assert [(split["name"], split["num_tasks"]) for split in alpha["splits"]] == [("train", 70), ("test", 5)]
+    assert [tool["name"] for tool in alpha["tools"]] == ["alpha_only", "who"]
+
+
+def test_check_tells_a_person_what_is_there(ors, ours):
+    said = ors("check", ours.url).stdout
+    for words in ("openreward 0.1.167", "train 70, test 5", "every 10 s", "X-Secrets", "8 sessions", "No problems."):
+        assert words in said
+
+
+def test_check_names_terminal_tool_and_group_scoring(ors, ours):
+    features = _report(ors("check", ours.url, "--env", "chatenvironment", "--json"))["features"]
+    assert (features["terminal_tool"], features["group_scoring"]) == ("submit", True)
+
+
+def test_check_counts_the_sessions_of_a_run(ors, echo_server):
+    run = ("--batch-size", 8, "--generations", 16, "--accumulation", 4, "--processes", 2)
+    assert _report(ors("check", echo_server.url, "--json", *run))["grpo"]["sessions"] == 64
+
+
+def test_check_of_groups_that_do_not_divide_is_a_problem(ors, echo_server):
+    result = ors("check", echo_server.url, "--batch-size", 4, "--generations", 8)
+    assert result.exit_code == 1
+    assert "TRL refuses 4 rollouts at a time in groups of 8" in result.stdout
+
+
+def test_check_of_a_failing_setup_says_what_raised_and_deletes_the_session(ors, server):
+    before = set(server.live())
+    result = ors("check", server.url, "--env", "failingenvironment", "--task", 2)
+    assert result.exit_code == 1
+    assert "EnvironmentBrokenError: the setup is broken" in result.stdout
+    assert "--secret" in result.stdout
+    assert set(server.live()) <= before
+
+
+def test_check_without_a_ping_route_is_a_problem(ors, proxy: FaultProxy):
+    proxy.add(Rule("POST", "/ping", Status(404, "Not Found"), times=None))
+    report = _report(ors("check", proxy.url, "--json"))
+    assert report["keepalive"]["answered"] is False
+    assert any("no ping route" in problem["what"] for problem in report["problems"])
+
+
+def test_check_of_a_server_that_forgets_calls_advises_one_worker(ors, proxy: FaultProxy):
+    forgotten = ReplaceBody(b"event: error\ndata: unknown task_id\n\n", headers=_STREAM)
+    proxy.add(Rule("POST", "/call", forgotten, skip=1, times=None))
+    report = _report(ors("check", proxy.url, "--json"))
+    assert report["features"]["resume"] is False
+    assert any("one worker" in cure for problem in report["problems"] for cure in problem["try"])
+
+
+def test_check_of_a_server_without_call_ids_notes_that_calls_do_not_resume(ors, proxy: FaultProxy):
+    refused = ReplaceBody(b'event: end\ndata: {"ok": false, "error": "no such tool"}\n\n', headers=_STREAM)
+    proxy.add(Rule("POST", "/call", refused, times=None))
+    result = ors("check", proxy.url, "--json")
+    report = _report(result)
+    assert (result.exit_code, report["features"]["resume"]) == (0, False)
+    assert any("can't be resumed" in note for note in report["notes"])
+
+
+def test_check_sends_the_cut_call_once_and_then_its_id(ors, proxy: FaultProxy):
+    ors("check", proxy.url)
+    bodies = [json.loads(request.body) for request in proxy.find("POST", "/call")]
+    assert ["task_id" in body for body in bodies] == [False, True]
+
+
+def test_check_of_a_deployment_takes_key_and_name(ors, split_server):
+    api, sessions = split_server.urls
+    result = ors("check", api, "--sessions-url", sessions, "--env", "owner/name", "--api-key", "test-key", "--json")
+    assert (result.exit_code, _report(result)["features"]["secrets"]) == (0, "header")
+    assert "test-key" not in result.output
+
+
+def test_interrupted_check_leaves_no_session_and_no_traceback():
+    with serve("ours", "--env", "echo", "--reset-seconds", "60") as server:
+        with Terminal("check", server.url, "--wait", "60") as terminal:
+            terminal.expect("examining")
+            deadline = time.monotonic() + 20
+            while not server.live():
+                assert time.monotonic() < deadline, "no session was opened"
+            terminal.type("\x03")
+            assert terminal.status() == 130
+        assert server.live() == []
+    assert "Traceback" not in terminal.said
+    assert "interrupted" in terminal.said

@@ -1,0 +1,91 @@
+"""Looking around: the tables of people, the JSON of programs."""
+
+import json
+
+import pytest
+
+
+def test_envs_lists_the_default_first(ors, server):
+    assert ors("envs", server.url).stdout.splitlines()[1].split() == ["echoenvironment", "default"]
+
+
+def test_envs_as_json_is_a_list_of_names(ors, server):
+    names = json.loads(ors("envs", server.url, "--json").stdout)
+    assert names[0] == "echoenvironment"
+    assert "alpha" in names
+
+
+def test_splits_tell_type_and_number_of_tasks(ors, server):
+    splits = json.loads(ors("splits", server.url, "--env", "gamma", "--json").stdout)
+    assert splits == [
+        {"name": "validation", "type": "validation", "num_tasks": 3},
+        {"name": "hard", "type": "validation", "num_tasks": 4},
+        {"name": "holdout", "type": "test", "num_tasks": 2},
+    ]
+
+
+def test_tasks_show_a_page_and_how_to_see_more(ors, server):
+    result = ors("tasks", server.url, "--env", "alpha")
+    rows = result.stdout.splitlines()
+    assert (len(rows), rows[0].split()) == (21, ["index", "id", "number"])
+    assert "--stop N" in result.stderr
+
+
+def test_tasks_of_a_range_keep_their_index(ors, server):
+    rows = ors("tasks", server.url, "--env", "alpha", "--start", 30, "--stop", 32).stdout.splitlines()
+    assert [row.split()[:2] for row in rows[1:]] == [["30", "alpha-train-30"], ["31", "alpha-train-31"]]
+
+
+def test_tasks_as_json_are_all(ors, server):
+    tasks = json.loads(ors("tasks", server.url, "--env", "alpha", "--json").stdout)
+    assert (len(tasks), tasks[69]["index"]) == (70, 69)
+
+
+def test_tools_show_arguments_as_signatures_do(ors, server):
+    said = ors("tools", server.url, "--env", "schemasenvironment").stdout
+    assert 'mode?: "fast" | "exact" = "fast"' in said
+    assert "name: string, children?: list of {name, children} = []" in said  # behind a reference at the root
+
+
+def test_tools_of_a_task_include_its_own(ors, server):
+    shared = ors("tools", server.url, "--env", "tasktoolsenvironment", "--json")
+    own = ors("tools", server.url, "--env", "tasktoolsenvironment", "--task", 3, "--json")
+    names = [[tool["name"] for tool in json.loads(result.stdout)["tools"]] for result in (shared, own)]
+    assert names == [["look"], ["look", "open_3", "shortcut"]]
+
+
+def test_prompt_is_the_text_and_nothing_else(ors, server):
+    result = ors("prompt", server.url, "--env", "echoenvironment")
+    assert (result.stdout, result.stderr) == ("Call the `echo` tool with text='hello' to win.\n", "")
+
+
+def test_prompt_leaves_no_session(ors, server):
+    before = set(server.live())
+    ors("prompt", server.url, "--env", "echoenvironment")
+    assert set(server.live()) <= before
+
+
+def test_prompt_keeps_images_and_says_where(ors, server, tmp_path):
+    said = ors("prompt", server.url, "--env", "imagesenvironment", "--images", tmp_path / "here").stdout
+    kept = tmp_path / "here" / "image-001.png"
+    assert kept.read_bytes().startswith(b"\x89PNG")
+    assert str(kept) in said
+
+
+def test_prompt_as_messages_names_the_roles(ors, ours):
+    said = ors("prompt", ours.url, "--env", "chatenvironment", "--messages").stdout
+    assert [line for line in said.splitlines() if line.endswith(":")] == ["system:", "user:", "assistant:", "user:"]
+
+
+@pytest.mark.parametrize("command", ["envs", "splits", "tasks", "tools", "prompt", "check"])
+def test_output_in_a_pipe_has_no_colours_and_no_trailing_blanks(ors, ours, command):
+    result = ors(command, ours.url, *(() if command == "envs" else ("--env", "alpha")))
+    assert result.exit_code == 0
+    assert "\033" not in result.output
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
+
+
+def test_rows_in_a_pipe_are_not_folded(ors, ours):
+    said = ors("tools", ours.url, "--env", "schemasenvironment").stdout
+    row = next(line for line in said.splitlines() if line.startswith("edit "))
+    assert row.endswith("the last one wins.")
