@@ -476,8 +476,9 @@ class AsyncSession:
                 return output
 
         self._refuse_when_finished(name)
-        limit = self._server.transport.timeouts.call if seconds is None else seconds
-        return await self._under_way(run, limit, f"the call of {name!r}")
+        if seconds is not None:
+            return await self._under_way(run, seconds, f"the call of {name!r}", limit="timeout")
+        return await self._under_way(run, self._server.transport.timeouts.call, f"the call of {name!r}")
 
     def _refuse_when_finished(self, name: str) -> None:
         if self._finished:
@@ -486,7 +487,12 @@ class AsyncSession:
             )
 
     async def _under_way(
-        self, work: Callable[[], Awaitable[T]], seconds: float | None = None, doing: str = "the request"
+        self,
+        work: Callable[[], Awaitable[T]],
+        seconds: float | None = None,
+        doing: str = "the request",
+        *,
+        limit: str = "call",
     ) -> T:
         """Do `work` until it is done, the session is lost or closed, or `seconds` are over."""
         self._refuse_when_gone()
@@ -502,7 +508,7 @@ class AsyncSession:
             finally:
                 self._scopes.discard(patience.scope)
         self._refuse_when_gone()
-        raise DeadlineExceeded(doing, limit="timeout", seconds=seconds or math.inf, url=self._url, session_id=self._id)
+        raise DeadlineExceeded(doing, limit=limit, seconds=seconds or math.inf, url=self._url, session_id=self._id)
 
     def _refuse_when_gone(self) -> None:
         self._server.check()

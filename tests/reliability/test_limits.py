@@ -1,0 +1,212 @@
+"""What a server can make the client hold or wait for is bounded, and the error names the setting."""
+
+import gzip
+import json
+import socket
+import tracemalloc
+
+import anyio
+import pytest
+from aftermath import NO_PINGS, slow
+from servers import Server
+
+from fixtures.proxy import EndlessStream, Fault, FaultProxy, HugeBody, ReplaceBody, Rule
+from ors_client import (
+    AsyncClient,
+    AsyncSession,
+    Client,
+    DeadlineExceeded,
+    LimitExceeded,
+    Limits,
+    RetryPolicy,
+    StatusError,
+    Timeouts,
+    TransportError,
+)
+
+MEGABYTE = 2**20
+LIMITS = Limits(result_bytes=MEGABYTE, events=2_000, tools=50, schema_depth=40)
+
+# Generators of httpx and httpcore, where an answer is left in the middle; trio alone complains.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+
+
+async def _call(session: AsyncSession) -> object:
+    return await session.call_tool("count")
+
+
+ENDLESS = {
+    "comments": (EndlessStream(b": ping\r\n\r\n" * 5_000, interval=0.0), "result_bytes"),
+    "comments_after_task_id": (EndlessStream(b": ping\r\n\r\n" * 5_000, interval=0.0, after="task_id"), "result_bytes"),
+    "one_line": (EndlessStream(b"x" * 60_000, interval=0.0, after="task_id"), "result_bytes"),
+    "one_data_line": (EndlessStream(b"data: " + b"x" * 60_000, interval=0.0, after="task_id"), "result_bytes"),
+    "data_lines": (EndlessStream(b"data: xx\n" * 5_000, interval=0.0, after="task_id"), "result_bytes"),
+    "chunks": (EndlessStream(b"event: chunk\ndata: x\n\n" * 100, interval=0.0, after="task_id"), "events"),
+    "unknown_events": (EndlessStream(b"event: progress\ndata: x\n\n" * 100, interval=0.0, after="task_id"), "events"),
+    "task_ids": (EndlessStream(b"event: task_id\ndata: x\n\n" * 100, interval=0.0), "events"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_stream_ends_in_an_error_that_names_the_limit(ours: Server, backend: str, name: str) -> None:
+    fault, limit = ENDLESS[name]
+
+    async def main(url: str) -> None:
+        async with (
+            AsyncClient(url, limits=LIMITS, keepalive=NO_PINGS) as client,
+            client.environment("slowenvironment").session(slow()) as session,
+        ):
+            await session.get_prompt()
+            with anyio.fail_after(20), pytest.raises(LimitExceeded) as caught:
+                await _call(session)
+            assert caught.value.limit == limit
+            assert f"Limits.{limit}" in str(caught.value)
+
+    with FaultProxy(ours.url) as proxy:
+        proxy.add(Rule("POST", "/call", fault, times=None))
+        anyio.run(main, proxy.url, backend=backend)
+        assert proxy.count("POST", "/call") == 1
+
+
+_MANY_TOOLS = json.dumps({"tools": [{"name": f"tool{i}"} for i in range(5_000)]}).encode()
+_DEEP = b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+_DEEPISH = b'[{"type": "text", "text": "x", "detail": ' + b'{"a":' * 60 + b"1" + b"}" * 60 + b"}]"
+_BOMB = gzip.compress(b'"' + b" " * (256 * MEGABYTE) + b'"', compresslevel=1)
+
+TOO_MUCH = {
+    "huge_prompt": ("GET", "/prompt", HugeBody(64 * MEGABYTE), "result_bytes"),
+    "huge_tools": ("GET", "/task_tools", HugeBody(64 * MEGABYTE), "result_bytes"),
+    "gzip_bomb": ("GET", "/prompt", ReplaceBody(_BOMB, {"Content-Encoding": "gzip"}), "result_bytes"),
+    "many_tools": ("GET", "/task_tools", ReplaceBody(_MANY_TOOLS), "tools"),
+    "deep_json": ("GET", "/task_tools", ReplaceBody(_DEEP), "schema_depth"),
+    "deep_block": ("GET", "/prompt", ReplaceBody(_DEEPISH), "schema_depth"),
+    "deep_result": ("POST", "/call", ReplaceBody(b"event: end\ndata: " + _DEEP + b"\n\n"), "schema_depth"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_answer_that_is_too_much_names_the_limit_and_is_not_held(ours: Server, name: str) -> None:
+    method, path, fault, limit = TOO_MUCH[name]
+    with FaultProxy(ours.url) as proxy, Client(proxy.url, limits=LIMITS, keepalive=NO_PINGS) as client:
+        with client.environment("slowenvironment").session(slow()) as session:
+            session.get_prompt()
+            session.list_tools()
+            session._session._tools = None  # asked for again
+            proxy.add(Rule(method, path, fault))
+            ask = {"/prompt": session.get_prompt, "/task_tools": session.list_tools}.get(
+                path, lambda: session.call_tool("count")
+            )
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitExceeded) as caught:
+                    ask()
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+        assert caught.value.limit == limit
+        # What is read before the limit is met, as bytes and as text; packed, that is what one piece unpacks to.
+        assert peak < (96 if name == "gzip_bomb" else 24) * MEGABYTE
+
+
+def test_error_page_without_end_is_read_no_further_than_its_beginning(ours: Server) -> None:
+    with FaultProxy(ours.url) as proxy, Client(proxy.url, limits=LIMITS, keepalive=NO_PINGS) as client:
+        proxy.add(Rule("GET", "/list_environments", _Page()))
+        with pytest.raises(StatusError, match="HTTP 418"):
+            client.list_environments()
+        proxy.settle()
+        assert proxy.find("GET", "/list_environments")[0].sent < 32 * MEGABYTE
+
+
+class _Page(Fault):
+    """An error whose body never ends."""
+
+    async def act(self, exchange) -> None:
+        await exchange.send(b"HTTP/1.1 418 No\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            await exchange.send(b"1000\r\n" + b"x" * 0x1000 + b"\r\n")
+
+
+# --- Long calls ------------------------------------------------------------------------------------------------------
+
+SCALED = Timeouts(response=1.0, silence=1.0, start_up=2.0)  # a fortieth; the server's comments come five times a second
+
+
+def test_call_that_shows_nothing_but_life_outlasts_every_limit(brisk: Server, backend: str) -> None:
+    async def main(url: str) -> None:
+        async with (
+            AsyncClient(url, timeout=SCALED, keepalive=NO_PINGS) as client,
+            client.environment("slowenvironment").session(slow(tool_seconds=4.0)) as session,
+        ):
+            assert (await session.call_tool("count")).text == "1"
+
+    with FaultProxy(brisk.url) as proxy:
+        anyio.run(main, proxy.url, backend=backend)
+        assert proxy.count("POST", "/call") == 1
+
+
+def test_setup_slower_than_a_response_is_waited_for(ours: Server, backend: str) -> None:
+    """ors-sdk and a proxy in front of it send no byte until the setup is done."""
+
+    async def main(url: str) -> None:
+        limits = Timeouts(response=0.5, start_up=20.0)
+        async with (
+            AsyncClient(url, timeout=limits, keepalive=NO_PINGS) as client,
+            client.environment("slowenvironment").session(slow(setup_seconds=2.0)) as session,
+        ):
+            assert (await session.call_tool("count")).text == "1"
+
+    with FaultProxy(ours.url) as proxy:
+        anyio.run(main, proxy.url, backend=backend)
+        assert proxy.count("GET", "/prompt") > 1
+        assert proxy.count("POST", "/call") == 1
+
+
+def test_setup_that_never_ends_meets_its_limit(ours: Server) -> None:
+    limits = Timeouts(response=0.3, start_up=1.0)
+    with (
+        Client(ours.url, timeout=limits, keepalive=NO_PINGS) as client,
+        client.environment("slowenvironment").session(slow(setup_seconds=60.0)) as session,
+        pytest.raises(DeadlineExceeded) as caught,
+    ):
+        session.call_tool("count")
+    assert (caught.value.limit, caught.value.seconds) == ("start_up", 1.0)
+    assert ours.journal.executions("count", sid=session.session_id) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "argument", "name"),
+    [(Timeouts(call=0.5), None, "call"), (Timeouts(), 0.5, "timeout")],
+    ids=["setting", "argument"],
+)
+def test_call_that_takes_too_long_names_what_limited_it(ours: Server, limits, argument, name: str) -> None:
+    with (
+        Client(ours.url, timeout=limits, keepalive=NO_PINGS) as client,
+        client.environment("slowenvironment").session(slow()) as session,
+    ):
+        session.get_prompt()
+        with pytest.raises(DeadlineExceeded) as caught:
+            session.call_tool("wait", {"seconds": 60}, timeout=argument)
+        assert (caught.value.limit, caught.value.seconds) == (name, 0.5)
+
+
+def test_connection_that_is_never_accepted_meets_its_limit() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:  # what the backlog holds; the next connection is not answered
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        try:
+            client = Client(
+                f"http://127.0.0.1:{address[1]}",
+                timeout=Timeouts(connect=0.3),
+                retry=RetryPolicy(attempts=2, first_delay=0.01),
+            )
+            with client, pytest.raises(TransportError) as caught:
+                client.list_environments()
+            assert caught.value.attempts == 2
+        finally:
+            for filler in fillers:
+                filler.close()
