@@ -1,5 +1,6 @@
 """The command `ors`, of the extra `cli`. Importing this package imports neither typer nor rich."""
 
+import io
 import sys
 
 _EXTRA = ("typer", "rich")
@@ -13,4 +14,7 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         sys.exit(f"error: The command `ors` needs {error.name}.\n  try: pip install 'ors-client[cli]'")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without arrows is no reason to fail
     app(prog_name="ors")

@@ -15,8 +15,9 @@ from rich.text import Text
 from ors_client import KeepalivePolicy
 
 from .command import PROBLEMS, SecretOption, SplitOption, Target, TaskOption, read_secrets
-from .diagnosis import Demand, Described, Doctor, Problem, Report
-from .output import err, milliseconds, out, plain, show, show_json
+from .diagnosis import Doctor
+from .findings import Demand, Described, Problem, Report
+from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
 _LABEL = len("group scoring")
@@ -124,7 +125,9 @@ def _show(target: Target, report: Report, demand: Demand) -> None:
         timed = ", ".join(f"{step} {milliseconds(took)}" for step, took in steps if took is not None) or "not opened"
         facts += [("session", Text(plain(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
         facts += _features(report)
-    show(_facts([*facts, ("a GRPO run", Text(_demand(demand)))]))
+    if report.environments:
+        facts.append(("a GRPO run", Text(_demand(demand))))
+    show(_facts(facts))
     _show_findings(report)
 
 
@@ -194,11 +197,9 @@ def _show_findings(report: Report) -> None:
     console = out()
     console.print()
     for note in report.notes:
-        console.print(Text.assemble(("note: ", "bold yellow"), plain(note)))
+        show_note(note, console)
     for problem in report.problems:
-        console.print(Text.assemble(("problem: ", "bold red"), plain(problem.what)))
-        for cure in problem.cures:
-            console.print(Text.assemble(("  try: ", "bold"), plain(cure)))
+        show_error(problem.what, problem.cures, label="problem", console=console)
     count = len(report.problems)
     if count:
         console.print(Text("1 problem." if count == 1 else f"{count} problems.", style="bold red"))

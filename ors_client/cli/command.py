@@ -28,8 +28,9 @@ PROBLEMS = 1
 MISUSE = 2
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
-# People wait for an answer; a training run waits for ten minutes instead.
-_PATIENCE = 20.0
+# Seconds that a person waits for a server that is starting, unless `--wait` says otherwise: for an answer about what
+# there is, for a doctor, who may meet a slow setup, and for an episode that somebody wants to play.
+PATIENCE, DOCTORS_PATIENCE, PLAYERS_PATIENCE = 20.0, 120.0, 600.0
 
 
 class Misuse(Exception):
@@ -76,29 +77,32 @@ class Target:
     ] = None
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="SECONDS", min=1, help="How long a server may take to start; by default 20."),
+        typer.Option("--wait", metavar="SECONDS", min=1, help="How long a server and a setup may take to start."),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False
 
-    def client(self) -> ors_client.Client:
+    def client(self, patience: float = PATIENCE) -> ors_client.Client:
         """Return a client of the server; nothing is contacted yet.
+
+        Args:
+            patience: Seconds to wait for what is starting, unless an option says how long.
 
         Raises:
             Misuse: A URL, key or header can't be used.
         """
         with _misuse():
-            return ors_client.Client(self._place, **self._settings())
+            return ors_client.Client(self._place, **self._settings(patience))
 
-    def async_client(self, **settings: Any) -> ors_client.AsyncClient:
+    def async_client(self, patience: float = PATIENCE, **settings: Any) -> ors_client.AsyncClient:
         """Return the same for asyncio, with `settings` of `AsyncClient` besides."""
         with _misuse():
-            return ors_client.AsyncClient(self._place, **self._settings(), **settings)
+            return ors_client.AsyncClient(self._place, **self._settings(patience), **settings)
 
     @property
     def _place(self) -> str | ors_client.Layout:
         return self.url if self.sessions_url is None else ors_client.Layout(self.url, self.sessions_url)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, patience: float) -> dict[str, Any]:
         # Asked to wait, it also waits for a port that nobody listens on yet: about one attempt a second.
         retry = (
             ors_client.RetryPolicy(attempts=2)
@@ -108,7 +112,7 @@ class Target:
         return {
             "api_key": self.api_key,
             "headers": dict(_split(header, ":", "--header 'Name: value'") for header in self.header or ()),
-            "timeout": ors_client.Timeouts(response=_PATIENCE, start_up=self.wait or _PATIENCE),
+            "timeout": ors_client.Timeouts(response=min(patience, 60.0), start_up=self.wait or patience),
             "retry": retry,
         }
 

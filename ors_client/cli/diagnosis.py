@@ -11,7 +11,6 @@ import contextlib
 import ipaddress
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
@@ -30,11 +29,11 @@ from ors_client import (
     TaskRef,
     ToolError,
     ToolList,
-    ToolSpec,
 )
 
-from .command import Target
+from .command import DOCTORS_PATIENCE, Target
 from .cures import cures
+from .findings import Described, Problem, Report
 from .wire import Listener
 
 # Training pings every ten seconds; a doctor need not wait for so long to see one answered.
@@ -45,74 +44,6 @@ _TOGETHER = 8  # environments asked about at a time
 _NO_TOOL = "ors-check-calls-no-tool"
 _CALLABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # names that every model's template can write
 _SLOW_SETUP = 30.0  # beyond it, the steps of training are mostly waiting
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What a run of TRL's GRPO trainer asks of a server.
-
-    Args:
-        batch_size: `per_device_train_batch_size`, which counts rollouts.
-        generations: `num_generations`, the rollouts of one prompt.
-        accumulation: `gradient_accumulation_steps`, which is also how many batches are generated at a time.
-        processes: On how many devices.
-    """
-
-    batch_size: int
-    generations: int
-    accumulation: int
-    processes: int
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions are open together: TRL generates all rollouts of an optimizer step in one go."""
-        return self.batch_size * self.accumulation * self.processes
-
-    @property
-    def prompts(self) -> int:
-        """How many different tasks they are of."""
-        return self.sessions // self.generations
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong, and what to try."""
-
-    what: str
-    cures: list[str]
-
-
-@dataclass
-class Described:
-    """An environment: its splits as name, type and number of tasks, and its tools."""
-
-    name: str
-    splits: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
-    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
-    terminal_tool: str | None = None
-    group_scoring: bool = False
-
-
-@dataclass
-class Report:
-    """All that was found. What stays `None` could not be asked."""
-
-    kind: str | None = None
-    version: str | None = None
-    environments: list[Described] = field(default_factory=list[Described])
-    opened: tuple[str, str, int] | None = None
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    tools: list[str] | None = None
-    ping_answered: bool | None = None
-    messages: bool | None = None
-    ranges: bool | None = None
-    task_tools: bool | None = None
-    terminal_tool: str | None = None
-    group_scoring: bool | None = None
-    secrets: str | None = None
-    resume: bool | None = None
-    problems: list[Problem] = field(default_factory=list[Problem])
-    notes: list[str] = field(default_factory=list[str])
 
 
 class Doctor:
@@ -139,7 +70,7 @@ class Doctor:
         Raises:
             Misuse: The target makes no sense.
         """
-        client = self._target.async_client(transport=self._listener.transport, keepalive=_PINGS)
+        client = self._target.async_client(DOCTORS_PATIENCE, transport=self._listener.transport, keepalive=_PINGS)
         self._warn_of_open_key(client.layout.sessions)
         async with client:
             with self._problem():

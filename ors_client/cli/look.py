@@ -12,7 +12,7 @@ import typer
 from ors_client import Task, TaskRef, ToolList
 
 from .arguments import signature
-from .command import SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
+from .command import PLAYERS_PATIENCE, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
 from .output import one_line, out, show_json, show_note, show_table
 from .transcript import Reader
 
@@ -100,7 +100,7 @@ def tools(
     secret: SecretOption = None,
 ) -> None:
     """List an environment's tools, or with `--task` those of a task, with their arguments."""
-    with target.client() as client:
+    with target.client(PLAYERS_PATIENCE) as client:
         environment = client.environment(target.env, variant=target.variant)
         if task is None:
             listed = environment.describe_tools()
@@ -137,7 +137,7 @@ def prompt(
     secret: SecretOption = None,
 ) -> None:
     """Show what a task tells the model first."""
-    with target.client() as client:
+    with target.client(PLAYERS_PATIENCE) as client:
         environment = client.environment(target.env, variant=target.variant)
         place = TaskRef(choose_split(environment, split), task)
         with environment.session(place, secrets=read_secrets(secret)) as session:

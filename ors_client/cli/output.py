@@ -96,17 +96,28 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, righ
     show(table)
 
 
-def show_error(message: str, cures: Sequence[str] = ()) -> None:
+def show_error(
+    message: str, cures: Sequence[str] = (), *, label: str = "error", console: Console | None = None
+) -> None:
     """Print what went wrong, and below it what to try."""
-    console = err()
-    console.print(Text.assemble(("error: ", "bold red"), plain(message)))
+    on = console or err()
+    on.print(_hanging(f"{label}:", "bold red", message))
     for cure in cures:
-        console.print(Text.assemble(("  try: ", "bold"), plain(cure)))
+        on.print(_hanging("  try:", "bold", cure))
 
 
-def show_note(message: str) -> None:
+def show_note(message: str, console: Console | None = None) -> None:
     """Print what a person should know, though nothing failed."""
-    err().print(Text.assemble(("note: ", "bold yellow"), plain(message)))
+    (console or err()).print(_hanging("note:", "bold yellow", message))
+
+
+def _hanging(label: str, style: str, text: str) -> Table:
+    """Return a text that is folded beside its label, not below it."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style=style)
+    grid.add_column(overflow="fold")
+    grid.add_row(label, Text(plain(text)))
+    return grid
 
 
 def milliseconds(seconds: float) -> str:

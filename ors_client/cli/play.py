@@ -17,7 +17,17 @@ from rich.text import Text
 from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError, ToolOutput, ToolSpec
 
 from .arguments import Argument, read_arguments, signature
-from .command import INTERRUPTED, Misuse, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
+from .command import (
+    INTERRUPTED,
+    PLAYERS_PATIENCE,
+    Misuse,
+    SecretOption,
+    SplitOption,
+    Target,
+    TaskOption,
+    choose_split,
+    read_secrets,
+)
 from .look import IMAGES, ImagesOption
 from .output import err, one_line, out, plain, show, show_json_line, show_note
 from .transcript import Reader
@@ -45,7 +55,7 @@ def play(
     """Play an episode: see the prompt, call tools, see the reward. Ctrl-C ends it and leaves nothing behind."""
     if target.as_json and script is None:
         raise Misuse("--json plays a script: give the calls with --script FILE.")
-    client = target.client()
+    client = target.client(PLAYERS_PATIENCE)
     try:
         with _opened(script) as source, client:
             environment = client.environment(target.env, variant=target.variant)
@@ -88,7 +98,8 @@ class _Episode:
         self._reader = reader
 
     def begin(self) -> None:
-        blocks = self.session.get_prompt()
+        with err().status("waiting for the environment to be set up"):
+            blocks = self.session.get_prompt()
         if self._reader is None:
             show_json_line({"prompt": blocks})
         else:

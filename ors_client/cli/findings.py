@@ -1,0 +1,75 @@
+"""What a doctor finds, as values: it neither asks nor shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ors_client import ToolSpec
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run of TRL's GRPO trainer asks of a server.
+
+    Args:
+        batch_size: `per_device_train_batch_size`, which counts rollouts.
+        generations: `num_generations`, the rollouts of one prompt.
+        accumulation: `gradient_accumulation_steps`, which is also how many batches are generated at a time.
+        processes: On how many devices.
+    """
+
+    batch_size: int
+    generations: int
+    accumulation: int
+    processes: int
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open together: TRL generates all rollouts of an optimizer step in one go."""
+        return self.batch_size * self.accumulation * self.processes
+
+    @property
+    def prompts(self) -> int:
+        """How many different tasks they are of."""
+        return self.sessions // self.generations
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and what to try."""
+
+    what: str
+    cures: list[str]
+
+
+@dataclass
+class Described:
+    """An environment: its splits as name, type and number of tasks, and its tools."""
+
+    name: str
+    splits: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+    terminal_tool: str | None = None
+    group_scoring: bool = False
+
+
+@dataclass
+class Report:
+    """All that was found. What stays `None` could not be asked."""
+
+    kind: str | None = None
+    version: str | None = None
+    environments: list[Described] = field(default_factory=list[Described])
+    opened: tuple[str, str, int] | None = None
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    tools: list[str] | None = None
+    ping_answered: bool | None = None
+    messages: bool | None = None
+    ranges: bool | None = None
+    task_tools: bool | None = None
+    terminal_tool: str | None = None
+    group_scoring: bool | None = None
+    secrets: str | None = None
+    resume: bool | None = None
+    problems: list[Problem] = field(default_factory=list[Problem])
+    notes: list[str] = field(default_factory=list[str])
