@@ -160,6 +160,7 @@ def test_google_reply_in_the_camel_case_of_json_reads_the_same():
     shape = Google(TOOLS)
     raw = google_content().model_dump(mode="json", by_alias=True, exclude_none=True)
     (content,) = shape.request([shape.reply(raw)])["contents"]
+    assert content["parts"][2]["thought_signature"] == SIGNATURE  # in the alphabet that every base64 reader knows
     assert google_types.Content.model_validate(content) == google_content()
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from conversations import FORMATS, assistant, call, strings_in, user
-from test_messages import check
+from test_format_messages import check
 
 import ors_client
 from ors_client.formats import tool_calls, tool_result
