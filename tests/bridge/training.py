@@ -44,6 +44,8 @@ def make_trainer(
     rollouts: int = 4,
     generations: int = 2,
     arguments: dict[str, Any] | None = None,
+    model: Any = None,
+    processor: Any = None,
     **slots: Any,
 ) -> GRPOTrainer:
     """Make a trainer of a random model; with a policy, it says what the policy says.
@@ -53,10 +55,13 @@ def make_trainer(
         rollouts: In a batch.
         generations: Rollouts of one task.
         arguments: Further ones of the configuration.
+        model: Another than the random one, with its `processor`.
         slots: The trainer's `train_dataset`, `environment_factory`, `reward_funcs` and more.
     """
     torch.set_num_threads(1)
-    tokenizer = build_tokenizer([call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."], [])
+    if processor is None:
+        processor = build_tokenizer([call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."], [])
+    tokenizer = getattr(processor, "tokenizer", processor)
     configuration = {
         "max_steps": 2,
         "per_device_train_batch_size": rollouts,
@@ -83,8 +88,8 @@ def make_trainer(
             return [tokenizer.encode(policy(text), add_special_tokens=False) for text in texts], None
 
     return Scripted(
-        model=build_model(tokenizer, seed=0),
-        processing_class=tokenizer,
+        model=model or build_model(tokenizer, seed=0),
+        processing_class=processor,
         args=GRPOConfig(str(folder), **configuration),
         **slots,
     )
