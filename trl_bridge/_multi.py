@@ -113,6 +113,17 @@ class MultiEnvironmentSpec:
         """
         check_batch(len(self.train_dataset), args)
 
+    def attach(self, trainer: Any) -> None:
+        """Let a trainer's rollouts wait for their environments together, whichever these are; see `OpenRewardSpec`.
+
+        Args:
+            trainer: A `GRPOTrainer`, or one derived from it.
+
+        Raises:
+            ValueError: The trainer's dataset has fewer rows than a batch has prompts.
+        """
+        next(iter(self._specs.values())).attach(trainer)
+
     def close(self) -> None:
         """Close all specs; may be called again."""
         for spec in self._specs.values():

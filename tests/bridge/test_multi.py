@@ -252,6 +252,7 @@ def test_trainer_runs_two_servers_with_disjoint_tools_at_once(openreward, tmp_pa
             environment_factory=multi.environment_factory,
             reward_funcs=multi.reward_funcs,
         )
+        multi.attach(trainer)
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
         eventually(lambda: ours.live() == [])
