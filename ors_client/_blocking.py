@@ -284,7 +284,9 @@ class Session:
 
     def close(self) -> None:
         """Delete the session on the server, within `Timeouts.close` seconds."""
-        self._run(self._session.aclose)
+        # A client that was closed has deleted it, and in a forked child it is the parent's.
+        with suppress(ClientStateError):
+            self._run(self._session.aclose)
 
     @property
     def session_id(self) -> str:
