@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -186,3 +188,12 @@ def test_importing_the_client_imports_nothing_of_the_command():
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_project_installs_the_command_under_its_name():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["ors"] == "ors_client.cli:main"
+    assert {requirement.partition(">")[0] for requirement in project["optional-dependencies"]["cli"]} == {
+        "rich",
+        "typer",
+    }
