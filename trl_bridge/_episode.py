@@ -68,6 +68,7 @@ class Episode:
     def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str]) -> None:
         self.live = live
         self.rollout = Rollout(split=task.split, index=task.index)
+        self.unwanted = False  # opened ahead for a rollout that never came: nothing to keep a record of
         self.task = task
         self._tools = tools
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
@@ -151,7 +152,8 @@ class Episode:
         self.live.running.discard(self)
         if failure is not None:
             logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
-        self.live.record(self._as_record())
+        if not self.unwanted:
+            self.live.record(self._as_record())
         session, self._session = self._session, None
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))

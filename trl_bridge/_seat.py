@@ -32,6 +32,11 @@ class Opening:
         self.episode = episode
         self.prompt: Future[Shown] = episode.live.loop.submit(episode.open())
 
+    def discard(self) -> Future[None] | None:
+        """Release an episode that no rollout took."""
+        self.episode.unwanted = True
+        return self.release()
+
     def release(self) -> Future[None] | None:
         """Stop opening, delete what was opened; return the future of that, or `None` where there is nothing to do."""
         if self.episode.live.pid != os.getpid():
@@ -52,9 +57,10 @@ class Held:
 
     def release(self) -> None:
         """Let go of everything, without waiting."""
-        for opening in (self.now, self.next):
-            if opening is not None:
-                opening.release()
+        if self.now is not None:
+            self.now.release()
+        if self.next is not None:
+            self.next.discard()
 
 
 class Seat:
@@ -104,7 +110,7 @@ class Seat:
         live.resets.check()
         ready, self.held.next = self.held.next, None
         if ready is not None and (ready.episode.task != task or ready.episode.live is not live):
-            ready.release()
+            ready.discard()
             ready = None
         self.release()
         self.held.now = opening = ready or self._open(live, task)
@@ -145,15 +151,14 @@ class Seat:
     def prefetch(self, row: Mapping[str, Any]) -> None:
         """Start opening the episode that the next `reset` will ask for; the one at hand goes on until then."""
         task, live = self.connection.settings.task(row), self.connection.live
-        if self.held.next is not None:
-            self.held.next.release()
+        self.drop_prefetched()
         self.held.next = self._open(live, task)
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""
         ready, self.held.next = self.held.next, None
         if ready is not None:
-            ready.release()
+            ready.discard()
 
     def dispatch(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> None:
         """Start a call that the trainer is about to make. Calls run in the order in which they were started."""
@@ -174,7 +179,7 @@ class Seat:
     def close(self) -> None:
         """End the episode at hand and the one ahead, and wait until the sessions are deleted."""
         ready, self.held.next = self.held.next, None
-        for released in (self.release(), ready.release() if ready is not None else None):
+        for released in (self.release(), ready.discard() if ready is not None else None):
             if released is not None:
                 wait(released)
 

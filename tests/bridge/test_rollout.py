@@ -434,11 +434,15 @@ def test_prefetched_reset_is_consumed_by_the_row_it_was_for(echo, ours):
     assert echo.echo(text="trl") == "match"
 
 
-def test_prefetched_reset_of_another_row_is_given_up(echo, ours, eventually):
-    echo._seat.prefetch({"task_index": 2})
-    assert "world" in echo.reset(task_index=1)
-    assert echo.echo(text="world") == "match"
+def test_prefetched_reset_of_another_row_is_given_up_and_not_recorded(make_spec, ours, eventually, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
+    environment._seat.prefetch({"task_index": 2})
+    environment._seat.prefetch({"task_index": 3})
+    assert "world" in environment.reset(task_index=1)
+    assert environment.echo(text="world") == "match"
     eventually(lambda: ours.live() == [])
+    assert [episode.index for episode in read(path)] == [1]
 
 
 def test_calls_started_ahead_run_in_order_and_are_answered_one_by_one(echo, ours):
