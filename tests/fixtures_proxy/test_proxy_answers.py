@@ -1,9 +1,10 @@
 """What a client reads when the answer is the proxy's own, or the server's rewritten."""
 
 import json
+import threading
 
 import pytest
-from raw_peers import ask, chunks, client, connect, request, split
+from raw_peers import LIMIT, ask, chunks, client, connect, read_until, request, split
 from scripted_answers import CHUNK_1, END, EVENTS, JSON_BODY, PING, STREAM_CHUNKS, STREAM_HEAD
 
 from fixtures.proxy import (
@@ -74,6 +75,20 @@ def test_status_after_forward_lets_the_server_answer_to_the_end(upstream, proxy)
     assert first == "HTTP/1.1 504 Gateway Timeout"
     assert len(upstream.journal) == 1
     assert (proxy.requests[0].forwarded, proxy.requests[0].upstream_status) == (True, 200)
+
+
+def test_status_after_forward_waits_for_the_end_of_the_answer(upstream, proxy):
+    gate = threading.Event()
+    upstream.scripts["/env/call"] = [STREAM_HEAD, *STREAM_CHUNKS, gate, b"0\r\n\r\n"]
+    proxy.add(Rule("POST", "/call", StatusAfterForward()))
+    with connect(proxy.url) as connection:
+        connection.sendall(request())
+        connection.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        gate.set()
+        connection.settimeout(LIMIT)
+        read_until(connection, b'{"detail": "Bad Gateway"}')
 
 
 def test_html_page_is_html(upstream, proxy):

@@ -102,6 +102,17 @@ def test_connection_is_kept_between_requests(upstream, proxy):
     assert len(upstream.journal) == 3
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 200 OK\r\n\r\nto the end", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"],
+)
+def test_connection_ends_with_an_answer_that_ends_it(upstream, proxy, answer):
+    upstream.scripts["/last"] = [answer, None]
+    with connect(proxy.url) as connection:
+        connection.sendall(request("/last"))
+        assert read_to_end(connection) == (answer, "fin")
+
+
 def test_pipelined_requests_are_answered_in_order(proxy):
     with connect(proxy.url) as connection:
         connection.sendall(request("/ping") + request("/empty", close=True))

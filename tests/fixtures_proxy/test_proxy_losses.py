@@ -1,5 +1,6 @@
 """What a client reads, and what the server got, when a connection is lost, cut or silent."""
 
+import socket
 import threading
 
 import httpx
@@ -50,6 +51,11 @@ def test_refusing_refuses_connections_and_keeps_the_port(proxy):
     with proxy.refusing(), pytest.raises(ConnectionRefusedError):
         connect(url)
     assert ask(url, "/ping") == (JSON_HEAD + JSON_BODY, "fin")
+
+
+def test_refusing_lets_nobody_else_have_the_port(proxy):
+    with proxy.refusing(), socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", proxy.port))
 
 
 @pytest.mark.parametrize(("existing", "ending"), [("close_idle", "fin"), ("reset", "reset")])
