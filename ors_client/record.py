@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+
+from ._types import Block, JSONObject, ToolResultBlock, UnknownBlock
 
 try:
     import fcntl
@@ -27,9 +29,17 @@ logger = logging.getLogger(__name__)
 _HIDDEN = "***"
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 
+# What only some writers know stands in a line only where it is known.
+_OPTIONAL = frozenset({"attempt", "blocks", "kind", "messages", "metadata", "model", "said", "timing", "usage"})
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_known(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written = cast("dict[str, Any]", serialize(self))
+        return {name: value for name, value in written.items() if value is not None or name not in _OPTIONAL}
 
 
 class CallRecord(_Model):
@@ -39,6 +49,11 @@ class CallRecord(_Model):
         output: All of the text that came back, or `None` where there was no result.
         error: What was said instead of a result.
         seconds: From sending to the answer.
+        kind: The error's type by name.
+        blocks: The whole output as the standard writes it, where it is more than a text.
+        metadata: As the environment gave it.
+        said: What the model wrote before it called.
+        timing: Seconds by part, as `queued`, `connect` or `server`.
     """
 
     tool: str
@@ -48,6 +63,11 @@ class CallRecord(_Model):
     finished: bool = False
     error: str | None = None
     seconds: float = 0.0
+    kind: str | None = None
+    blocks: list[JSONObject] | None = None
+    metadata: JSONObject | None = None
+    said: str | None = None
+    timing: dict[str, float] | None = None
 
 
 class EpisodeRecord(_Model):
@@ -64,6 +84,12 @@ class EpisodeRecord(_Model):
         failure: What broke it, in words.
         started: When its session was asked for.
         seconds: From then to its end.
+        model: Who played it, where one record may hold several.
+        attempt: Which attempt at this task it was, from 0, where each is made once.
+        messages: The conversation that it began with, as the standard writes it, where it is more than `prompt`.
+        said: The model's last words, after its last call.
+        usage: Counts of the model's requests and tokens.
+        timing: Seconds by part, as `opening` or `model`.
     """
 
     v: int = 1
@@ -80,6 +106,12 @@ class EpisodeRecord(_Model):
     failure: str | None = None
     started: datetime | None = None
     seconds: float | None = None
+    model: str | None = None
+    attempt: int | None = None
+    messages: list[JSONObject] | None = None
+    said: str | None = None
+    usage: dict[str, int] | None = None
+    timing: dict[str, float] | None = None
 
 
 class RecordWriter:
@@ -135,6 +167,19 @@ def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
             except ValidationError as error:
                 problem = error.errors(include_url=False, include_input=False)[0]["msg"]
                 logger.warning("Line %d of %s is no episode and is passed over: %s.", number, path, problem)
+
+
+def written(blocks: Iterable[Block]) -> list[JSONObject]:
+    """Return blocks as the standard writes them, which is how a record holds them."""
+    return [_written(block) for block in blocks]
+
+
+def _written(block: Block) -> JSONObject:
+    if isinstance(block, UnknownBlock):
+        raw = cast("object", block.raw)  # pyright: ignore[reportUnknownMemberType] - JSON of any shape
+        return cast("JSONObject", raw) if isinstance(raw, dict) else {"type": block.type, "raw": raw}
+    plain = block.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return plain | {"blocks": written(block.blocks)} if isinstance(block, ToolResultBlock) else plain
 
 
 def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
