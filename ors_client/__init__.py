@@ -29,6 +29,7 @@ from ._session import AsyncSession
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._types import (
     Block,
+    CallTimes,
     GroupCandidate,
     GroupScore,
     ImageBlock,
@@ -58,6 +59,7 @@ __all__ = [
     "AuthenticationError",
     "BillingError",
     "Block",
+    "CallTimes",
     "CapacityError",
     "Client",
     "ClientStateError",

@@ -29,6 +29,7 @@ from ._session import AsyncSession
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._types import (
     Block,
+    CallTimes,
     GroupCandidate,
     GroupScore,
     JSONValue,
@@ -124,6 +125,7 @@ class Client:
         limits: Limits = Limits(),  # noqa: B008
         transport: MakeTransport | None = None,
         headers: Mapping[str, str] | None = None,
+        max_sessions: int | None = None,
     ) -> None:
         self._client = AsyncClient(
             url,
@@ -134,6 +136,7 @@ class Client:
             limits=limits,
             transport=transport,
             headers=headers,
+            max_sessions=max_sessions,
         )
         self._run = _Runner()
 
@@ -297,6 +300,11 @@ class Session:
     def lost(self) -> str | None:
         """Why the session is gone from the server, or `None`."""
         return self._session.lost
+
+    @property
+    def last_call(self) -> CallTimes | None:
+        """Where the time of the latest call went; `None` before the first."""
+        return self._session.last_call
 
     @property
     def finished(self) -> bool:

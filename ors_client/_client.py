@@ -41,9 +41,10 @@ class AsyncClient:
             loops, and connections belong to one. The default is aiohttp's on asyncio and httpcore's on trio; it honours
             the proxies and certificates that the environment's variables name.
         headers: Sent with every request, as some proxies want.
+        max_sessions: How many sessions may be open at a time; further ones wait, in their order, to be entered.
 
     Raises:
-        ValueError: The URL or the key can't be used.
+        ValueError: The URL, the key or `max_sessions` can't be used.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class AsyncClient:
         limits: Limits = Limits(),  # noqa: B008
         transport: MakeTransport | None = None,
         headers: Mapping[str, str] | None = None,
+        max_sessions: int | None = None,
     ) -> None:
+        if max_sessions is not None and max_sessions < 1:
+            raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
         environ = variables()
         self._destination = resolve(url, environ)
         self._api_key = Hidden(choose_key(api_key, self._destination, environ) or "")
@@ -67,6 +71,7 @@ class AsyncClient:
         self._limits = limits
         self._make = transport
         self._headers = dict(headers or {})
+        self._max_sessions = max_sessions
         self._server: Server | None = None
 
     def __repr__(self) -> str:
@@ -85,7 +90,7 @@ class AsyncClient:
             split=self._destination.layout.is_split,
             close=self._timeouts.close,
         )
-        self._server = Server(self._transport(self._timeouts), keepalive)
+        self._server = Server(self._transport(self._timeouts), keepalive, max_sessions=self._max_sessions)
         return self
 
     async def __aexit__(

@@ -12,8 +12,11 @@ import asyncio
 import os
 import ssl
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Literal
 
 import anyio
@@ -27,6 +30,43 @@ MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 # Uvicorn closes idle connections after 5 seconds by default. A request sent on one that is just being closed may have
 # been read or not, and for a call that is not good enough.
 IDLE_SECONDS = 4.0
+
+
+@dataclass(slots=True)
+class Meter:
+    """Where the time of one operation went, besides the server.
+
+    Args:
+        queued: Seconds until the server had room.
+        connecting: Seconds until there was a connection.
+    """
+
+    queued: float = 0.0
+    connecting: float = 0.0
+    _began: float = 0.0
+
+    def begin(self) -> None:
+        """Note that a connection is being made."""
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Note that it was made, or could not be."""
+        self.connecting += time.monotonic() - self._began
+
+
+# HTTP libraries report on connections by callback, in the context of the request that waits for one.
+meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+async def trace(event: str, _: object) -> None:
+    """Tell the meter what httpcore reports; for the `trace` extension of a request."""
+    current = meter.get()
+    if current is None or not event.startswith(("connection.connect_tcp.", "connection.start_tls.")):
+        return
+    if event.endswith(".started"):
+        current.begin()
+    else:
+        current.end()
 
 
 class Pool:
@@ -122,8 +162,22 @@ def _aiohttp(tls: ssl.SSLContext | Literal[False], proxy: httpx.Proxy | None) ->
     def session() -> aiohttp.ClientSession:
         # httpx-aiohttp 0.2.0 leaves aiohttp's own limit of 100 connections when it is told to have none.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls)
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        jar = aiohttp.DummyCookieJar()
+        return aiohttp.ClientSession(connector=connector, cookie_jar=jar, trace_configs=[tracing])
 
+    async def begin(*_: object) -> None:
+        current = meter.get()
+        if current is not None:
+            current.begin()
+
+    async def end(*_: object) -> None:
+        current = meter.get()
+        if current is not None:
+            current.end()
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_create_start.append(begin)
+    tracing.on_connection_create_end.append(end)
     return httpx_aiohttp.AiohttpTransport(verify=tls, proxy=proxy, client=session)
 
 

@@ -25,17 +25,43 @@ _logger = logging.getLogger("ors_client")
 T = TypeVar("T")
 
 
+class Seat:
+    """One session's place among those that may be open at a time; not the session, which it must not keep alive.
+
+    Args:
+        room: All places; `None` is room without end.
+    """
+
+    def __init__(self, room: anyio.CapacityLimiter | None) -> None:
+        self._room = room
+        self._taken = False
+
+    async def take(self) -> None:
+        """Wait for a place, in the order of asking."""
+        if self._room is not None:
+            await self._room.acquire_on_behalf_of(self)
+            self._taken = True
+
+    def give_back(self) -> None:
+        """Leave the place, if it is held; on the event loop that took it."""
+        if self._room is not None and self._taken:
+            self._taken = False
+            self._room.release_on_behalf_of(self)
+
+
 class Server:
     """What a client knows of its server.
 
     Args:
         transport: For everything but pings.
         keepalive: The ledger of open sessions.
+        max_sessions: How many may be open at a time; more wait.
     """
 
-    def __init__(self, transport: Transport, keepalive: Keepalive) -> None:
+    def __init__(self, transport: Transport, keepalive: Keepalive, *, max_sessions: int | None = None) -> None:
         self.transport = transport
         self.keepalive = keepalive
+        self.room = None if max_sessions is None else anyio.CapacityLimiter(max_sessions)
         self.missing: set[str] = set()
         """Routes that this server was found not to have."""
         self.open = True

@@ -32,7 +32,7 @@ from ._errors import (
     ToolRejected,
     TransportError,
 )
-from ._keepalive import Entry
+from ._keepalive import Entry, Keepalive
 from ._operations import (
     Address,
     Episode,
@@ -49,12 +49,14 @@ from ._operations import (
     tools,
 )
 from ._patience import Patience
+from ._pool import Meter
 from ._retry import is_missing_route
-from ._server import Server
+from ._server import Seat, Server
 from ._shield import see_out
 from ._transport import BodySecretsRefused
 from ._types import (
     Block,
+    CallTimes,
     GroupCandidate,
     GroupScore,
     JSONValue,
@@ -92,6 +94,7 @@ class AsyncSession:
         env_overrides: Mapping[str, JSONValue] | None = None,
     ) -> None:
         self._server = server
+        self._seat = Seat(server.room)
         self._find = address
         self._episode = _episode(task, toolset)
         self._secrets = secrets
@@ -104,6 +107,7 @@ class AsyncSession:
         self._setup_failed: SetupFailed | None = None
         self._ready = False
         self._finished = False
+        self._last_call: CallTimes | None = None
         self._tools: ToolList | None = None
         self._turn = anyio.Lock()  # guards that calls of one episode are sent one after another
         self._scopes: set[anyio.CancelScope] = set()  # of everything that is under way
@@ -117,9 +121,11 @@ class AsyncSession:
             raise ClientStateError("A session is one episode and was entered before; open another one.")
         self._state = "opening"
         try:
+            await self._seat.take()
             await self._open()
         except BaseException:
             self._state = "closed"
+            self._seat.give_back()
             if self._entry is not None:
                 self._server.keepalive.abandon(self._entry)
                 self._entry = None
@@ -148,6 +154,7 @@ class AsyncSession:
         try:
             await see_out(partial(self._delete, entry, confirmed), grace=self._server.transport.timeouts.close)
         finally:
+            self._seat.give_back()
             if not confirmed:
                 self._server.keepalive.abandon(entry)
 
@@ -166,6 +173,11 @@ class AsyncSession:
     def lost(self) -> str | None:
         """Why the session is gone from the server, or `None`."""
         return self._lost
+
+    @property
+    def last_call(self) -> CallTimes | None:
+        """Where the time of the latest call went, however it ended; `None` before the first."""
+        return self._last_call
 
     @property
     def finished(self) -> bool:
@@ -357,7 +369,7 @@ class AsyncSession:
                 post(session._stop)  # noqa: SLF001
 
         self._server.keepalive.watch(self._entry, on_lost)
-        self._finalizer = weakref.finalize(self, self._server.keepalive.abandon, self._entry)
+        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, self._entry, self._seat, post)
         self._finalizer.atexit = False
 
     def _forget(self) -> None:
@@ -464,21 +476,36 @@ class AsyncSession:
 
     async def _step(self, operation: Operation[ToolOutput], name: str, seconds: float | None) -> ToolOutput:
         async def run() -> ToolOutput:
-            async with self._turn:
-                self._refuse_when_finished(name)
-                await self._await_setup()
-                try:
-                    output = await self._server.transport.send(operation)
-                except ToolRejected as error:
-                    self._finished = self._finished or error.reason == _FINISHED
-                    raise
-                self._finished = output.finished
-                return output
+            began = at_turn = ready = anyio.current_time()
+            times = Meter()
+            try:
+                async with self._turn:
+                    at_turn = ready = anyio.current_time()
+                    self._refuse_when_finished(name)
+                    await self._await_setup()
+                    ready = anyio.current_time()
+                    return await self._send_step(operation, times)
+            finally:
+                self._last_call = CallTimes(
+                    queued=at_turn - began + times.queued,
+                    setup=ready - at_turn,
+                    connecting=times.connecting,
+                    server=max(0.0, anyio.current_time() - ready - times.queued - times.connecting),
+                )
 
         self._refuse_when_finished(name)
         if seconds is not None:
             return await self._under_way(run, seconds, f"the call of {name!r}", limit="timeout")
         return await self._under_way(run, self._server.transport.timeouts.call, f"the call of {name!r}")
+
+    async def _send_step(self, operation: Operation[ToolOutput], times: Meter) -> ToolOutput:
+        try:
+            output = await self._server.transport.send(operation, times=times)
+        except ToolRejected as error:
+            self._finished = self._finished or error.reason == _FINISHED
+            raise
+        self._finished = output.finished
+        return output
 
     def _refuse_when_finished(self, name: str) -> None:
         if self._finished:
@@ -526,6 +553,12 @@ def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:
     if isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         return Episode(spec=task.spec, toolset=toolset)
     raise TypeError(f"A session is of a Task or a TaskRef(split, index), not of {task!r}.")
+
+
+def _let_go(keepalive: Keepalive, entry: Entry, seat: Seat, post: Callable[[Callable[[], None]], None]) -> None:
+    """Delete a session that nobody holds any more; called on any thread."""
+    keepalive.abandon(entry)
+    post(seat.give_back)
 
 
 def _poster() -> Callable[[Callable[[], None]], None]:

@@ -29,7 +29,7 @@ from ._json import decode, detail, refuses_body_secrets
 from ._layout import Destination, follow
 from ._operations import Operation
 from ._patience import Patience
-from ._pool import MakeTransport, Pool, describe, foreign_errors, was_never_sent
+from ._pool import MakeTransport, Meter, Pool, describe, foreign_errors, meter, trace, was_never_sent
 from ._retry import Attempts, Fault, judge_status
 from ._settings import Limits, RetryPolicy, Timeouts
 from ._shield import see_out
@@ -98,6 +98,7 @@ class Transport:
             self._signed.append((b"x-api-key", api_key.encode("latin-1")))
         # One dict for all requests: httpx transports only read it. The limits on silence are kept here.
         self._extensions = {"timeout": {"connect": timeouts.connect, "read": None, "write": None, "pool": None}}
+        self._metered = {**self._extensions, "trace": trace}
 
     def hide(self, values: Iterable[str]) -> None:
         """Keep `values` out of every error that is raised from now on."""
@@ -107,13 +108,16 @@ class Transport:
         """Return a server's text without the keys and secrets that it may echo."""
         return redact(text, self._hidden) if self._hidden else text
 
-    async def send(self, operation: Operation[T], *, settled: Callable[[T], object] | None = None) -> T:
+    async def send(
+        self, operation: Operation[T], *, settled: Callable[[T], object] | None = None, times: Meter | None = None
+    ) -> T:
         """Send an operation, repeat or resume it where that is safe, and read its answer.
 
         Args:
             operation: What to send.
             settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
                 the caller is cancelled is waited for, for `Timeouts.close` seconds.
+            times: Where to note what was not the server's time.
 
         Raises:
             ORSError: See `_errors`.
@@ -126,7 +130,7 @@ class Transport:
             url=self._address(operation),
             answered_before=self._answered,
         )
-        with self._placing(operation):
+        with self._placing(operation), _metered(times):
             while True:
                 if operation.streamed and (stream is None or operation.idempotent):
                     # What may be sent afresh is never resumed: a second /create_session gets another id.
@@ -138,7 +142,13 @@ class Transport:
                 if isinstance(result, _Answer):
                     return self._parse(operation, result.text)
                 started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
-                await anyio.sleep(attempts.after(result, now=anyio.current_time(), started=started))
+                delay = attempts.after(result, now=anyio.current_time(), started=started)
+                if times is not None and not result.delivered:
+                    if result.status is None:
+                        times.connecting += delay
+                    else:
+                        times.queued += result.waited + delay
+                await anyio.sleep(delay)
 
     async def send_once(self, operation: Operation[T]) -> T:
         """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
@@ -217,7 +227,8 @@ class Transport:
             body = _resuming(body, stream.task_id)
         if body is not None:
             headers.append((b"content-type", b"application/json"))
-        request = httpx.Request(operation.method, url, headers=headers, content=body, extensions=self._extensions)
+        extensions = self._extensions if meter.get() is None else self._metered
+        request = httpx.Request(operation.method, url, headers=headers, content=body, extensions=extensions)
         request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
         return request
 
@@ -323,6 +334,15 @@ class Transport:
             said = self.show(str(error)).partition("\n")[0]
             problem = f"{operation.name} was answered with something else than the standard says ({said})"
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
+
+
+@contextlib.contextmanager
+def _metered(times: Meter | None) -> Generator[None]:
+    token = meter.set(times)
+    try:
+        yield
+    finally:
+        meter.reset(token)
 
 
 class _Wait:

@@ -206,6 +206,23 @@ class ToolOutput(_Model):
         return [block for block in self.blocks if isinstance(block, ImageBlock)]
 
 
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Where the seconds of one call went; together they are its length.
+
+    Args:
+        queued: Until its turn in the session, and until the server had room.
+        setup: Until the environment was set up; of the first call only.
+        connecting: Until there was a connection.
+        server: At the server, and on the way there and back.
+    """
+
+    queued: float
+    setup: float
+    connecting: float
+    server: float
+
+
 class ToolSpec(_Model):
     """A tool as the server describes it; `input_schema` is JSON Schema, or `None` for no arguments."""
 
