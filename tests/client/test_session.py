@@ -16,6 +16,7 @@ from ors_client import (
     KeepalivePolicy,
     ProtocolError,
     SetupFailed,
+    StatusError,
     TaskRef,
     TextBlock,
     ToolRejected,
@@ -207,6 +208,15 @@ async def test_answer_without_an_id_is_a_protocol_error_that_ends(answer):
         with pytest.raises(ProtocolError):
             await client.environment().session(TASK).__aenter__()
     assert "POST /create" not in peer.paths()
+
+
+@pytest.mark.parametrize("code", [400, 403, 404])
+async def test_refused_tools_are_an_error_and_not_the_environments(code):
+    peer = Peer({"GET /task_tools": httpx.Response(code, json={"detail": "Not for you"})})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(StatusError, match="Not for you"):
+            await session.list_tools()
+    assert "GET /tools" not in peer.paths()
 
 
 async def test_failed_setup_is_remembered():
