@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ors_client import AsyncClient, AsyncEnvironment, ClientStateError, Layout, Secret, TaskRef
+from ors_client import AsyncClient, ClientStateError, Layout, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter
 
 from ._failures import ResetRate
@@ -98,11 +98,6 @@ class Live:
         if self._servers is None:
             raise ClientStateError("This connection was not opened.")
         return self._servers
-
-    @property
-    def environment(self) -> AsyncEnvironment:
-        """The environment, for what any server can tell."""
-        return self.servers.first.environment
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[None]:

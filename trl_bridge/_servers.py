@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import anyio
 
 from ors_client import AsyncClient, AsyncEnvironment, ORSError, SessionLost, TransportError
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _LOOK_LIMIT = 5.0  # seconds for a look: a server that needs longer for a list of splits should not get episodes
 
@@ -44,13 +47,27 @@ class Servers:
 
     @property
     def first(self) -> Server:
-        """The one to ask what all of them know."""
+        """The first of them, whether it answers or not."""
         return self._servers[0]
 
     @property
     def sessions(self) -> int:
         """How many sessions are open."""
         return sum(server.sessions for server in self._servers)
+
+    async def ask(self, question: Callable[[AsyncEnvironment], Awaitable[T]]) -> T:
+        """Ask one of them what all of them know: the first that answers.
+
+        Raises:
+            TransportError: None of them does.
+        """
+        *others, last = sorted(self._servers, key=lambda server: server.gone)
+        for server in others:
+            try:
+                return await question(server.environment)
+            except TransportError as error:
+                self.report(server, error)
+        return await question(last.environment)
 
     def pick(self, *, without: Server | None = None) -> Server:
         """Return a server that answers, with the fewest sessions; not `without`, if another one is there."""

@@ -10,11 +10,12 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ors_client import (
+    AsyncEnvironment,
     AsyncSession,
     KeepalivePolicy,
     Layout,
@@ -219,7 +220,7 @@ class OpenRewardSpec:
     def environment_factory(self) -> EnvironmentFactory:
         """What makes the environments of the rollouts; picklable, takes no arguments, opens no session."""
         live = self._connection.live
-        return EnvironmentFactory(self._connection, live.loop.run(self._discover()))
+        return EnvironmentFactory(self._connection, live.loop.run(live.servers.ask(self._discover)))
 
     @property
     def reward_funcs(self) -> RewardFunction | list[RewardFunction]:
@@ -294,9 +295,9 @@ class OpenRewardSpec:
         return self._fetch(self._connection.settings.split, num_tasks=self._num_tasks, indices=self._indices)
 
     def _fetch(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> list[Task]:
+        fetch = partial(fetch_tasks, split=split, num_tasks=num_tasks, indices=indices, progress=self._progress)
         live = self._connection.live
-        fetching = fetch_tasks(live.environment, split, num_tasks=num_tasks, indices=indices, progress=self._progress)
-        return live.loop.run(fetching)
+        return live.loop.run(live.servers.ask(fetch))
 
     def _rows(self, split: str | None) -> Rows:
         tasks = self._tasks if split is None else self._fetch(split, num_tasks=self._num_tasks, indices=None)
@@ -325,24 +326,27 @@ class OpenRewardSpec:
     def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
         live, settings = self._connection.live, self._connection.settings
         places = [TaskRef(task.split or settings.split, task.index or 0) for task in tasks]
-        asking = fetch_prompts(
-            live.environment, places, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
-        )
-        return live.loop.run(asking)
 
-    async def _discover(self) -> list[ToolSpec]:
+        def fetch(environment: AsyncEnvironment) -> Awaitable[list[list[T]]]:
+            return fetch_prompts(
+                environment, places, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
+            )
+
+        return live.loop.run(live.servers.ask(fetch))
+
+    async def _discover(self, environment: AsyncEnvironment) -> list[ToolSpec]:
         live, split = self._connection.live, self._connection.settings.split
         if not self._discover_task_tools:
-            return await live.environment.list_tools()
+            return await environment.list_tools()
         if self._discovery_index is not None:
             tasks = [TaskRef(split, self._discovery_index)]
         elif self._indices is not None:
             tasks = [TaskRef(split, index) for index in sorted(set(self._indices))]
         else:
-            tasks = await sample(live.environment, split, num_tasks=self._num_tasks)
+            tasks = await sample(environment, split, num_tasks=self._num_tasks)
         live.tasks_seen.update(tasks)
         return await discover_tools(
-            live.environment,
+            environment,
             tasks,
             secrets=live.secrets,
             toolset=self._connection.settings.toolset,
