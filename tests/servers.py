@@ -80,7 +80,7 @@ def serve(
     start_seconds: float = _START_SECONDS,
 ) -> Iterator[Server]:
     """Run a server for the length of a block; on a free port unless the arguments name one."""
-    ports = () if "--split" in arguments or "--port" in arguments else ("--port", "0")
+    ports = () if {"--split", "--platform", "--port"} & {*arguments} else ("--port", "0")
     command = [sys.executable, "-m", *_COMMANDS[kind], *arguments, *ports]
     with tempfile.TemporaryDirectory(prefix="ors-server-") as name:
         folder = Path(name)
