@@ -158,12 +158,28 @@ def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
     Raises:
         OSError: The file can't be read.
     """
+    for _, episode in numbered(path):
+        yield episode
+
+
+def numbered(
+    path: str | os.PathLike[str], *, only: Collection[int] | None = None
+) -> Iterator[tuple[int, EpisodeRecord]]:
+    """Yield the episodes of a file with the numbers of their lines, from 1.
+
+    Args:
+        path: The file.
+        only: The lines that are wanted; others are not even parsed.
+
+    Raises:
+        OSError: The file can't be read.
+    """
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip():
+            if not line.strip() or (only is not None and number not in only):
                 continue
             try:
-                yield EpisodeRecord.model_validate_json(line)
+                yield number, EpisodeRecord.model_validate_json(line)
             except ValidationError as error:
                 problem = error.errors(include_url=False, include_input=False)[0]["msg"]
                 logger.warning("Line %d of %s is no episode and is passed over: %s.", number, path, problem)

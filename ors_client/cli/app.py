@@ -6,6 +6,8 @@ from .check import check
 from .command import command
 from .look import envs, prompt, splits, tasks, tools
 from .play import play
+from .report import report
+from .run import run
 
 app = typer.Typer(
     help="Look at, check and play the environments of an Open Reward Standard server.",
@@ -23,3 +25,5 @@ app.command()(command(tasks))
 app.command()(command(tools))
 app.command()(command(prompt))
 app.command()(command(play))
+app.command()(command(run))
+app.command()(command(report))

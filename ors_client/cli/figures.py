@@ -1,0 +1,106 @@
+"""The figures of a record in a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from ors_client.report import Figures
+
+from .output import milliseconds, one_line, out, plain, show
+
+_KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
+_TOOLS = 5
+
+
+def show_figures(figures: Figures) -> None:
+    """Print what a run came to."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in _rows(figures):
+        table.add_row(name, Text(plain(value)))
+    show(table)
+    console = out()
+    for title, rows in (("failures", _failures(figures)), ("slowest tools", _tools(figures))):
+        if rows:
+            console.print(Text(f"\n{title}", style="bold"))
+            detail = Table(box=None, pad_edge=False, show_header=False)
+            detail.add_column(justify="right")
+            detail.add_column(overflow="fold")
+            for count, what in rows:
+                detail.add_row(f"  {count}", Text(plain(what)))
+            show(detail)
+    console.print()
+
+
+def as_json(figures: Figures) -> dict[str, Any]:
+    """Return the figures for programs."""
+    return {
+        "episodes": figures.episodes,
+        "scored": figures.scored,
+        "coverage": figures.coverage,
+        "mean_reward": figures.mean_reward,
+        "pass_at": {str(k): {"share": share, "tasks": tasks} for k, (share, tasks) in figures.pass_curve.items()},
+        "passing_reward": figures.passing,
+        "statuses": dict(figures.statuses),
+        "failures": dict(figures.failures),
+        "calls": figures.calls,
+        "median_seconds": figures.median_seconds,
+        "usage": dict(figures.usage),
+        "tools": {
+            name: {
+                "calls": tool.calls,
+                "errors": tool.errors,
+                "median_seconds": tool.percentile(0.5),
+                "p95_seconds": tool.percentile(0.95),
+                "seconds": sum(tool.seconds),
+            }
+            for name, tool in figures.tools.items()
+        },
+    }
+
+
+def _rows(figures: Figures) -> list[tuple[str, str]]:
+    mean = "nothing was scored" if figures.mean_reward is None else f"{figures.mean_reward:.3f}"
+    coverage = "" if figures.coverage is None else f"{figures.coverage:.0%} ({figures.scored} of {figures.episodes})"
+    curve = figures.pass_curve if figures.scored else {}
+    tasks = max((count for _, count in curve.values()), default=0)
+    passes = ", ".join(
+        f"@{k} {share:.1%}" + ("" if count == tasks else f" of {count}") for k, (share, count) in curve.items()
+    )
+    rows = [
+        (
+            "episodes",
+            f"{figures.episodes:,}, of {len(figures.tasks):,} tasks" if figures.tasks else str(figures.episodes),
+        ),
+        ("mean reward", mean),
+        ("coverage", coverage),
+        ("pass", f"{passes}  (reward {figures.passing:g} or more)" if passes else ""),
+        ("calls", f"{figures.calls:,}"),
+        ("tokens", _tokens(figures)),
+        ("seconds", "" if figures.median_seconds is None else f"{figures.median_seconds:.1f}, the median episode"),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _tokens(figures: Figures) -> str:
+    read, written = figures.usage["prompt_tokens"], figures.usage["completion_tokens"]
+    return f"{read:,} read, {written:,} written" if read or written else ""
+
+
+def _failures(figures: Figures) -> list[tuple[str, str]]:
+    kinds = figures.failures.most_common(10)
+    unscored = figures.statuses["unscored"]
+    rows = [(str(count), one_line(kind, _KIND)) for kind, count in kinds]
+    return [*rows, (str(unscored), "unscored: the environment gave no reward")] if unscored else rows
+
+
+def _tools(figures: Figures) -> list[tuple[str, str]]:
+    ranked = sorted(figures.tools.items(), key=lambda item: -item[1].percentile(0.5))
+    return [
+        (milliseconds(tool.percentile(0.5)), f"{one_line(name, _KIND)}, {tool.calls:,} calls, {tool.errors} errors")
+        for name, tool in ranked[:_TOOLS]
+    ]

@@ -1,0 +1,44 @@
+"""The command `ors report`: a page about a record of training or of an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ors_client.report import write_report
+
+from .command import Misuse
+from .figures import as_json, show_figures
+from .output import out, plain, show_json
+
+
+def report(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="The episodes, as JSON lines.")],
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; left out, beside the record.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The page's heading.")] = None,
+    transcripts: Annotated[
+        int, typer.Option("--transcripts", min=0, metavar="N", help="How many episodes are shown in full.")
+    ] = 40,
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", metavar="REWARD", help="From which reward on an episode has passed.")
+    ] = 1.0,
+    as_json_: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False,
+) -> None:
+    """Write one HTML page about a record: rewards, failures, the slowest tools, and episodes to read."""
+    page = output or record.with_suffix(".html")
+    if page.exists() and page.samefile(record):
+        raise Misuse("The page would take the record's place; name another with -o FILE.")
+    try:
+        figures = write_report(record, page, title=title, transcripts=transcripts, passing=pass_at)
+    except OSError as error:
+        raise Misuse(f"{error.filename or str(record)!r}: {error.strerror or error}.") from None
+    if as_json_:
+        show_json({**as_json(figures), "record": str(record), "report": str(page)})
+        return
+    show_figures(figures)
+    out().print(f"report  {plain(page)}", soft_wrap=True)

@@ -1,0 +1,353 @@
+"""The command `ors run`: an evaluation of a model, with its progress, its figures and its report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef
+from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
+from ors_client.record import EpisodeRecord
+from ors_client.report import Figures, summarise, write_report
+
+from .command import (
+    INTERRUPTED,
+    PLAYERS_PATIENCE,
+    PROBLEMS,
+    Misuse,
+    SecretOption,
+    SplitOption,
+    Target,
+    read_secrets,
+)
+from .figures import as_json, show_figures
+from .output import err, one_line, out, plain, show_error, show_json, show_note
+
+_BUDGET = "When an episode is cut"
+_MODEL = "The model"
+
+
+def run(
+    target: Target,
+    *,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="As its endpoint knows it.", rich_help_panel=_MODEL)
+    ],
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url",
+            metavar="URL",
+            help="Of an OpenAI-compatible endpoint, up to /v1; left out, the variable OPENAI_BASE_URL.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    model_key: Annotated[
+        str | None,
+        typer.Option(
+            "--model-key",
+            metavar="KEY",
+            help="Sent to that URL's host only; left out, the variable OPENAI_API_KEY.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Added to every request, as --set temperature=0. Repeatable.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    model_timeout: Annotated[
+        float,
+        typer.Option("--model-timeout", min=1, metavar="SECONDS", help="For one reply.", rich_help_panel=_MODEL),
+    ] = 600.0,
+    split: SplitOption = None,
+    start: Annotated[int, typer.Option("--start", min=0, metavar="N", help="The index of the first task.")] = 0,
+    num_tasks: Annotated[
+        int | None, typer.Option("--num-tasks", "-n", min=1, metavar="N", help="How many tasks; left out, all.")
+    ] = None,
+    attempts: Annotated[int, typer.Option("--attempts", "-k", min=1, metavar="K", help="For each task.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, metavar="N", help="How many episodes run together.")
+    ] = 8,
+    record: Annotated[
+        Path, typer.Option("--record", metavar="FILE", help="Gets a line for each episode; run again, it goes on.")
+    ] = Path("episodes.jsonl"),
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="The page; left out, beside the record.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Play episodes again that the infrastructure broke.")
+    ] = False,
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", metavar="REWARD", help="From which reward on an episode has passed.")
+    ] = 1.0,
+    max_turns: Annotated[
+        int, typer.Option("--max-turns", min=1, metavar="N", help="Replies of the model.", rich_help_panel=_BUDGET)
+    ] = 50,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, metavar="N", help="That the model wrote.", rich_help_panel=_BUDGET),
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", min=0.1, metavar="SECONDS", help="In all.", rich_help_panel=_BUDGET),
+    ] = None,
+    secret: SecretOption = None,
+) -> int:
+    """Let a model play tasks, and report. Ctrl-C leaves no session behind; the same command again goes on.
+
+    The exit status is 0 when every episode was played, 1 when the infrastructure broke some.
+    """
+    player = _model(model, base_url, model_key, parameter, model_timeout)
+    course = _Course(
+        target,
+        player,
+        record,
+        budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
+        split=split,
+        wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
+        attempts=attempts,
+        concurrency=concurrency,
+        secrets=read_secrets(secret),
+        retry_failed=retry_failed,
+    )
+    try:
+        interrupted = course.run()
+    except ModelRefused as error:
+        if target.as_json:
+            raise
+        show_error(str(error), _cures(error, model_key))
+        return PROBLEMS
+    figures = _report(course, report, passing=pass_at)
+    if interrupted:
+        return INTERRUPTED
+    return PROBLEMS if figures is not None and figures.broken else 0
+
+
+@dataclass(kw_only=True)
+class _Course:
+    """An evaluation from the command's options to its record."""
+
+    target: Target = field(kw_only=False)
+    player: ChatModel = field(kw_only=False)
+    record: Path = field(kw_only=False)
+    budget: Budget
+    split: str | None
+    wanted: range
+    attempts: int
+    concurrency: int
+    secrets: Mapping[str, str] | None
+    retry_failed: bool
+    environment: str | None = None
+    """The name that the server lists it by, once it was asked."""
+
+    def run(self) -> bool:
+        """Play what is left to play; return whether the command was told to end before.
+
+        Raises:
+            Misuse: There are no such tasks, or the record can't be written.
+        """
+        client = self.target.async_client(PLAYERS_PATIENCE)
+        try:
+            interrupted = anyio.run(_until_told, lambda: self._play(client))
+        except ORSError:  # some are also an OSError
+            raise
+        except OSError as error:
+            raise Misuse(f"The record {str(self.record)!r} can't be used: {error.strerror or error}.") from None
+        if interrupted and not self.target.as_json:
+            left = client.leaked_sessions
+            sessions = "no session is left" if not left else f"{left} sessions may still be open"
+            show_note(f"interrupted; {sessions}, and the same command goes on where it stopped")
+        return interrupted
+
+    async def _play(self, client: AsyncClient) -> None:
+        async with client, self.player:
+            environment = client.environment(self.target.env, variant=self.target.variant)
+            name = self.environment = await environment.name()
+            tasks = await self._tasks(environment)
+            todo = self._remaining(tasks, name)
+            with _progress(name, todo, quiet=self.target.as_json) as on_episode:
+                await evaluate(
+                    environment,
+                    tasks,
+                    self.player,
+                    record=self.record,
+                    attempts=self.attempts,
+                    concurrency=self.concurrency,
+                    budget=self.budget,
+                    secrets=self.secrets,
+                    target=client.layout.sessions,
+                    hide=[self.target.api_key] if self.target.api_key else [],
+                    retry_failed=self.retry_failed,
+                    on_episode=on_episode,
+                )
+
+    async def _tasks(self, environment: AsyncEnvironment) -> list[TaskRef]:
+        split = self.split or next((one.name for one in await environment.list_splits()), None)
+        if split is None:
+            raise Misuse("The environment lists no splits; name one with --split.")
+        there = await environment.num_tasks(split)
+        tasks = [TaskRef(split, index) for index in range(there)[self.wanted.start : self.wanted.stop]]
+        if not tasks:
+            raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
+        return tasks
+
+    def _remaining(self, tasks: list[TaskRef], environment: str) -> int:
+        todo = remaining(
+            tasks,
+            self.record,
+            environment=environment,
+            model=self.player.name,
+            attempts=self.attempts,
+            retry_failed=self.retry_failed,
+        )
+        whole = len(tasks) * self.attempts
+        if len(todo) < whole and not self.target.as_json:
+            show_note(f"{whole - len(todo)} of {whole} episodes are in {str(self.record)!r} already")
+        return len(todo)
+
+
+def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | None:
+    """Show the figures and write the page; without a record there is nothing to tell."""
+    target, record, model = course.target, course.record, course.player.name
+    if not record.exists():
+        return None
+    where = page or record.with_suffix(".html")
+    figures = summarise(record, passing=passing, model=model, environment=course.environment)
+    problem: OSError | None = None
+    try:
+        write_report(record, where, passing=passing)
+    except OSError as error:
+        problem = error
+    if target.as_json:
+        written = None if problem else str(where)
+        show_json({**as_json(figures), "model": model, "record": str(record), "report": written})
+        return figures
+    show_figures(figures)
+    out().print(f"record  {plain(record)}", soft_wrap=True)
+    if problem is None:
+        out().print(f"report  {plain(where)}", soft_wrap=True)
+    else:
+        show_error(f"The report {str(where)!r} can't be written: {problem.strerror or problem}.")
+    if figures.broken:
+        show_note(f"the infrastructure broke {figures.broken} episodes; to play them again: --retry-failed")
+    return figures
+
+
+def _model(name: str, base_url: str | None, key: str | None, parameters: list[str] | None, timeout: float) -> ChatModel:
+    url = base_url or os.environ.get("OPENAI_BASE_URL")
+    if not url:
+        raise Misuse("Where is the model? Give --base-url http://host:port/v1, or set OPENAI_BASE_URL.")
+    try:
+        return ChatModel(
+            name,
+            url,
+            api_key=key or os.environ.get("OPENAI_API_KEY"),
+            parameters=dict(map(_read_parameter, parameters or ())),
+            timeout=timeout,
+        )
+    except ValueError as error:
+        raise Misuse(str(error)) from None
+
+
+def _read_parameter(text: str) -> tuple[str, Any]:
+    name, found, value = text.partition("=")
+    if not found or not name or name in {"messages", "model", "stream", "tools", "n"}:
+        raise Misuse(f"A parameter is written --set NAME=VALUE, and is none that the command sets: not {text!r}.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _cures(error: ModelRefused, key: str | None) -> list[str]:
+    if error.status in {401, 403}:
+        given = (
+            "The key that was given was refused" if key else "The key in OPENAI_API_KEY was refused, or there is none"
+        )
+        return [f"{given}; give another: --model-key KEY"]
+    return ["Is it the endpoint's base URL, usually ending in /v1, and does it have a model of that name?"]
+
+
+# --- While it runs ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress(name: str, todo: int, *, quiet: bool) -> Generator[Callable[[EpisodeRecord], None]]:
+    """Show a bar with the mean reward so far; in a pipe, nothing moves."""
+    console = err()
+    if quiet or not console.is_terminal or not todo:
+        yield lambda _: None
+        return
+    figures = Figures()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[so_far]}"),
+    )
+    with Progress(*columns, console=console, transient=True, expand=True) as progress:
+        bar = progress.add_task(one_line(name, 24), total=todo, so_far="")
+
+        def advance(episode: EpisodeRecord) -> None:
+            figures.add(episode)
+            mean = "" if figures.mean_reward is None else f"reward {figures.mean_reward:.2f}"
+            broken = f" {figures.broken} failed" if figures.broken else ""
+            progress.update(bar, advance=1, so_far=f"{mean}{broken}")
+
+        yield advance
+
+
+async def _until_told(work: Callable[[], Awaitable[None]]) -> bool:
+    """Run `work` until it is done or the command is told to end; return whether it was told.
+
+    A signal becomes a cancellation, which ends sessions in order; Python's own way would raise it anywhere.
+    """
+    told = False
+    failed: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
+
+    async def listen(signals: AsyncIterator[signal.Signals]) -> None:
+        nonlocal told
+        async for _ in signals:
+            told = True
+            group.cancel_scope.cancel()
+
+    with _signals() as signals:
+        async with anyio.create_task_group() as group:
+            if signals is not None:
+                group.start_soon(listen, signals)
+            try:
+                await work()
+            except (ORSError, OSError, Misuse) as error:
+                failed.append(error)
+            group.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return told
+
+
+@contextlib.contextmanager
+def _signals() -> Generator[AsyncIterator[signal.Signals] | None]:
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":  # where asyncio can't hear them
+        yield None
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        yield signals

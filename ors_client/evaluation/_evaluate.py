@@ -1,0 +1,126 @@
+"""Many episodes at a time, each recorded when it ends, and none played twice.
+
+Knows which attempts a record already holds, and how many run together. What was under way when it is cancelled is not
+recorded, and played when it is run again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from ors_client._environment import AsyncEnvironment
+from ors_client._types import TaskRef
+from ors_client.record import EpisodeRecord, RecordWriter, read
+
+from ._budget import Budget
+from ._episode import play
+from ._model import ChatModel, ModelRefused
+
+Attempt = tuple[TaskRef, int]
+
+
+def remaining(
+    tasks: Iterable[TaskRef],
+    record: str | os.PathLike[str],
+    *,
+    environment: str,
+    model: str,
+    attempts: int = 1,
+    retry_failed: bool = False,
+) -> list[Attempt]:
+    """Return the attempts that a record does not hold yet, in the order in which they would be played.
+
+    Args:
+        tasks: All that are to be played.
+        record: The file; it need not be there.
+        environment: The name that the server lists it by.
+        model: The model's name; another model's attempts do not count.
+        attempts: For each task.
+        retry_failed: Whether attempts that the infrastructure broke are to be made again.
+    """
+    held: dict[tuple[str | None, int | None, int | None], bool] = {}
+    if Path(record).exists():
+        for episode in read(record):
+            if (episode.environment, episode.model) == (environment, model):
+                held[episode.split, episode.index, episode.attempt] = episode.status.startswith("failed")
+    done = {place for place, failed in held.items() if not (failed and retry_failed)}
+    # Every task once before any task twice: what an interrupted run holds then says something of all tasks.
+    return [
+        (task, attempt)
+        for attempt in range(attempts)
+        for task in dict.fromkeys(tasks)
+        if (task.split, task.index, attempt) not in done
+    ]
+
+
+async def evaluate(
+    environment: AsyncEnvironment,
+    tasks: Sequence[TaskRef],
+    model: ChatModel,
+    *,
+    record: str | os.PathLike[str],
+    attempts: int = 1,
+    concurrency: int = 8,
+    budget: Budget | None = None,
+    secrets: Mapping[str, str] | None = None,
+    target: str = "",
+    hide: Collection[str] = (),
+    retry_failed: bool = False,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+) -> None:
+    """Let a model play every attempt that the record does not hold yet.
+
+    Args:
+        environment: Where the tasks are.
+        tasks: Each by its place.
+        model: Who plays; entered.
+        record: The file that gets a line for each episode as it ends.
+        attempts: For each task.
+        concurrency: How many sessions are open together.
+        budget: When an episode is cut.
+        secrets: For the environment.
+        target: The server's address, as the record names it.
+        hide: Further keys that the record must not show.
+        retry_failed: Whether attempts that the infrastructure broke are made again.
+        on_episode: Called with each record as it is written.
+
+    Raises:
+        ModelRefused: The endpoint refuses every request.
+        OSError: The record can't be written.
+    """
+    if concurrency < 1:
+        raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
+    name = await environment.name()
+    todo = remaining(tasks, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
+    writer = RecordWriter(record, hide=[*model.secrets, *(secrets or {}).values(), *hide])
+    queue = iter(todo)
+    stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
+
+    async def work() -> None:
+        for task, attempt in queue:
+            try:
+                episode = await play(
+                    environment,
+                    task,
+                    model,
+                    budget=budget or Budget(),
+                    secrets=secrets,
+                    about={"environment": name, "target": target, "attempt": attempt},
+                )
+                await anyio.to_thread.run_sync(writer.append, episode)
+            except (ModelRefused, OSError) as error:
+                stopped.append(error)
+                group.cancel_scope.cancel()
+                return
+            if on_episode is not None:
+                on_episode(episode)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(min(concurrency, len(todo))):
+            group.start_soon(work)
+    if stopped:
+        raise stopped[0]

@@ -1,0 +1,221 @@
+"""A model behind an OpenAI-compatible endpoint for chat completions.
+
+Knows how to ask it, and how often: a completion changes nothing on the server, so faults of the network, 429 and 5xx
+are met with another request. Knows nothing of episodes. The key goes to the origin of the base URL alone, since no
+redirect is followed, and is in no error.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import httpx
+
+from ors_client._credentials import Hidden
+from ors_client._errors import ORSError, one_line
+from ors_client._layout import origin
+from ors_client._retry import retry_after
+from ors_client._types import JSONObject
+
+_AGAIN = frozenset({408, 409, 429, *range(500, 600)})
+_HOPELESS = frozenset({401, 402, 403, 404, 405, 501})  # true of every request, not of this one
+_LONGEST_WAIT = 60.0  # seconds; a server that asks for more is asked again then
+_SEARCHED = 4096  # bytes of an answer that may be told in an error
+_LARGEST = 64 * 1024 * 1024  # bytes of one reply
+_SHORTEST_SECRET = 4
+
+
+class ModelError(ORSError):
+    """Raised when the model's endpoint gave no reply to one conversation; others may fare better.
+
+    Args:
+        status: The HTTP status of the last answer, or `None` where none came.
+    """
+
+    def __init__(self, problem: str, *, status: int | None = None, url: str | None = None) -> None:
+        self.status = status
+        super().__init__(problem, url=url)
+
+
+class ModelRefused(ModelError):
+    """Raised when the endpoint answers as it would answer every request: a wrong key, a wrong path, no such model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model answered.
+
+    Args:
+        message: The assistant's message, as the endpoint wrote it.
+        usage: `prompt_tokens` and `completion_tokens`, where they were counted.
+    """
+
+    message: JSONObject
+    usage: Mapping[str, int]
+
+
+class ChatModel:
+    """A model to ask, as an async context manager.
+
+    Args:
+        name: As the endpoint knows it.
+        base_url: What `/chat/completions` is added to, usually ending in `/v1`.
+        api_key: Sent as a bearer token, to this URL's origin only.
+        parameters: Added to every request, as `{"temperature": 0}`.
+        attempts: Requests for one reply.
+        first_delay: Seconds before the second attempt; doubled from one to the next.
+        timeout: Seconds for one request.
+        transport: For httpx, where requests should not take the usual way.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        attempts: int = 5,
+        first_delay: float = 1.0,
+        timeout: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        if attempts < 1:
+            raise ValueError(f"A model is asked at least once, not {attempts!r} times.")
+        origin(base_url)  # which says what is wrong with it
+        url = httpx.URL(base_url)
+        if url.userinfo or url.query or url.fragment:
+            raise ValueError("A model's base URL has no place for a password, a query or a fragment; pass api_key=...")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise ValueError("The model's key can't be sent in a header; is it complete, and without line breaks?")
+        self.name = name
+        self.base_url = str(url).rstrip("/")
+        self._key = Hidden(api_key or "")
+        self._parameters = dict(parameters or {})
+        self._attempts = attempts
+        self._first_delay = first_delay
+        self._timeout = timeout
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
+
+    async def __aenter__(self) -> Self:
+        authorization = {"authorization": f"Bearer {self._key.value}"} if self._key.value else {}
+        self._client = httpx.AsyncClient(
+            headers={"accept": "application/json", "content-type": "application/json", **authorization},
+            timeout=httpx.Timeout(self._timeout, connect=10.0),
+            # No limit on connections: whoever asks limits how many conversations there are.
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=4.0),
+            follow_redirects=False,
+            transport=self._transport,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    @property
+    def secrets(self) -> list[str]:
+        """What a record must not show."""
+        return [self._key.value] if self._key.value else []
+
+    async def ask(self, request: Mapping[str, Any]) -> Reply:
+        """Return the model's reply to a conversation.
+
+        Args:
+            request: `messages` and `tools`, as `OpenAIChat.request` writes them.
+
+        Raises:
+            ModelError: No reply came, however often it was asked.
+            ModelRefused: None will come.
+        """
+        body = {"model": self.name, **self._parameters, **request}
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return await self._once(body)
+            except _Again as again:
+                if attempt == self._attempts:
+                    tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
+                    raise self._error(f"The model gave no reply after {tries}: {again.reason}", again.status) from None
+                delay = self._first_delay * 2 ** (attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
+                await anyio.sleep(min(max(delay, again.wait or 0.0), _LONGEST_WAIT))
+        raise AssertionError("unreachable")
+
+    async def _once(self, body: Mapping[str, Any]) -> Reply:
+        # ASCII: half a surrogate pair in what a model wrote goes back as it came.
+        content = json.dumps(body).encode()
+        if self._client is None:
+            raise RuntimeError("Enter the model first: `async with ChatModel(...) as model`.")
+        try:
+            async with self._client.stream("POST", f"{self.base_url}/chat/completions", content=content) as response:
+                answer = bytearray()
+                async for piece in response.aiter_bytes():
+                    answer += piece
+                    if len(answer) > _LARGEST:
+                        raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
+        except httpx.TimeoutException as error:
+            raise _Again(f"{type(error).__name__} after at most {self._timeout:g} s") from None
+        except httpx.HTTPError as error:
+            raise _Again(one_line(str(error)) or type(error).__name__) from None
+        status = response.status_code
+        if status in _AGAIN - _HOPELESS:
+            raise _Again(self._said(status, answer), status, retry_after(response.headers, now=time.time()))
+        if status in _HOPELESS or 300 <= status < 400:
+            raise ModelRefused(self._said(status, answer), status=status, url=self.base_url)
+        if status != 200:
+            raise self._error(self._said(status, answer), status)
+        return self._read(answer)
+
+    def _read(self, content: bytes | bytearray) -> Reply:
+        try:
+            completion = _object(json.loads(content))
+            choices = cast("list[object]", completion["choices"])
+            message = _object(_object(choices[0])["message"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            excerpt = self._excerpt(content)
+            raise self._error(f"The endpoint's answer is no chat completion; it begins {excerpt!r}", 200) from None
+        usage = completion.get("usage")
+        counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
+        names = ("prompt_tokens", "completion_tokens")
+        return Reply(message, {name: count for name in names if isinstance(count := counts.get(name), int)})
+
+    def _said(self, status: int, content: bytes | bytearray) -> str:
+        said = self._excerpt(content)
+        return f"The model's endpoint answered with HTTP {status}" + (f": {said}" if said else "")
+
+    def _error(self, problem: str, status: int | None) -> ModelError:
+        return ModelError(problem, status=status, url=self.base_url)
+
+    def _excerpt(self, content: bytes | bytearray) -> str:
+        # Some endpoints repeat the key that they refuse. It is blanked before the text is cut, not cut in two.
+        text, key = content[:_SEARCHED].decode(errors="replace"), self._key.value
+        return one_line(text.replace(key, "***") if len(key) >= _SHORTEST_SECRET else text)
+
+
+class _Again(Exception):
+    """Raised when the same request may succeed later."""
+
+    def __init__(self, reason: str, status: int | None = None, wait: float | None = None) -> None:
+        self.reason = reason
+        self.status = status
+        self.wait = wait
+        super().__init__(reason)
+
+
+def _object(value: object) -> JSONObject:
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    return cast("JSONObject", value)

@@ -1,0 +1,90 @@
+"""Charts as inline SVG: numbers in, markup out. Colours are the page's, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ._text import escaped
+
+_WIDTH, _HEIGHT = 520, 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 12, 26
+_DOTS = 40  # points up to which each gets a dot
+
+Point = tuple[float, float | None]
+
+
+def line_chart(
+    points: Sequence[Point],
+    *,
+    label: str,
+    bounds: tuple[float, float],
+    form: Callable[[float], str],
+    filled: bool = False,
+) -> str:
+    """Return a line over the number of episodes; where there is no value, it has a gap.
+
+    Args:
+        points: Number of episodes and value.
+        label: What is drawn, for those who can't see it.
+        bounds: Of the values.
+        form: Writes a value at the axis.
+        filled: Whether the area below is filled.
+    """
+    low, high = bounds
+    last = max((x for x, _ in points), default=1.0)
+    first = min((x for x, _ in points), default=0.0)
+
+    def across(x: float) -> float:
+        share = (x - first) / (last - first) if last > first else 0.5
+        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+
+    def up(y: float) -> float:
+        return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    drawn: list[str] = []
+    for step in range(5):
+        value = low + step * (high - low) / 4
+        at = up(value)
+        drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        drawn.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escaped(form(value))}</text>')
+    for run in _runs(points):
+        path = " ".join(f"{'M' if i == 0 else 'L'}{across(x):.1f} {up(y):.1f}" for i, (x, y) in enumerate(run))
+        if filled:
+            base = up(low)
+            area = f"{path} L{across(run[-1][0]):.1f} {base:.1f} L{across(run[0][0]):.1f} {base:.1f} Z"
+            drawn.append(f'<path class="area" d="{area}"/>')
+        drawn.append(f'<path class="line" d="{path}"/>')
+        if len(points) <= _DOTS or len(run) == 1:
+            drawn += [f'<circle class="dot" cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.6"/>' for x, y in run]
+    below = _HEIGHT - 8
+    if last > first:
+        drawn.append(f'<text x="{_LEFT}" y="{below}">{first:,.0f}</text>')
+    drawn.append(f'<text x="{_WIDTH - _RIGHT}" y="{below}" text-anchor="end">{last:,.0f} episodes</text>')
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(label)}">'
+        f"<title>{escaped(label)}</title>{''.join(drawn)}</svg>"
+    )
+
+
+def bar(share: float) -> str:
+    """Return a bar of that share of a cell's width."""
+    return f'<span class="bar"><span style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span></span>'
+
+
+def bounds_of(values: Sequence[float]) -> tuple[float, float]:
+    """Return bounds that hold the values, from zero where they do not go below, and never of no height."""
+    low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
+    if low == high:
+        return 0.0, 1.0
+    # The usual case is a reward from 0 to 1: a curve that has come to 0.4 should look like 0.4.
+    return (0.0, 1.0) if low == 0.0 and 0.2 < high <= 1.0 else (low, high)
+
+
+def _runs(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in points:
+        if y is not None:
+            runs[-1].append((x, y))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]

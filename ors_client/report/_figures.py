@@ -1,0 +1,187 @@
+"""Figures over many episodes, counted one episode at a time.
+
+Keeps numbers, never episodes, so that a record of any length fits into memory. Knows nothing of files and pages.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ors_client.record import EpisodeRecord
+
+Place = tuple[str | None, str | None, int | None]
+"""A task: environment, split and index."""
+
+
+@dataclass(slots=True)
+class ToolFigures:
+    """What the calls of one tool took and how they ended."""
+
+    calls: int = 0
+    errors: int = 0
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+
+    def percentile(self, share: float) -> float:
+        """Return the seconds within which that share of the calls were answered."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+@dataclass(slots=True)
+class TaskFigures:
+    """The attempts at one task that were not broken by the infrastructure, and what was scored."""
+
+    tried: int = 0
+    passed: int = 0
+    rewards: list[float] = field(default_factory=list[float])
+
+
+class Figures:
+    """The figures of the episodes that were added.
+
+    Args:
+        passing: The reward from which an episode counts as passed.
+    """
+
+    def __init__(self, *, passing: float = 1.0) -> None:
+        self.passing = passing
+        self.episodes = 0
+        self.calls = 0
+        self.rewards = array("d")
+        """Of each episode in order; NaN where nothing was scored."""
+        self.seconds = array("d")
+        self.statuses: Counter[str] = Counter()
+        self.tools: defaultdict[str, ToolFigures] = defaultdict(ToolFigures)
+        self.tasks: defaultdict[Place, TaskFigures] = defaultdict(TaskFigures)
+        self.timing: defaultdict[str, list[float]] = defaultdict(list)
+        self.usage: Counter[str] = Counter()
+        self.messages: dict[str, str] = {}
+        """One message of each kind of failure."""
+        self.names: dict[str, Counter[str]] = {"environment": Counter(), "model": Counter(), "target": Counter()}
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+
+    def add(self, episode: EpisodeRecord) -> None:
+        """Count one episode."""
+        self.episodes += 1
+        reward = _finite(episode.reward)
+        self.rewards.append(math.nan if reward is None else reward)
+        self.statuses[episode.status] += 1
+        if (seconds := _finite(episode.seconds)) is not None:
+            self.seconds.append(seconds)
+        for name, counter in self.names.items():
+            if value := getattr(episode, name):
+                counter[value] += 1
+        if episode.failure is not None:
+            self.messages.setdefault(episode.status, episode.failure)
+        if (started := _local(episode.started)) is not None:
+            self.first = min(self.first or started, started)
+            self.last = max(self.last or started, started)
+        self.usage.update(episode.usage or {})
+        self._add_calls(episode)
+        if not episode.status.startswith("failed"):
+            task = self.tasks[episode.environment, episode.split, episode.index]
+            task.tried += 1
+            if reward is not None:
+                task.passed += reward >= self.passing
+                task.rewards.append(reward)
+
+    def _add_calls(self, episode: EpisodeRecord) -> None:
+        for part, seconds in (episode.timing or {}).items():
+            self.timing[part].append(_finite(seconds) or 0.0)
+        for call in episode.calls:
+            self.calls += 1
+            tool = self.tools[call.tool]
+            tool.calls += 1
+            tool.errors += call.error is not None
+            tool.seconds.append(_finite(call.seconds) or 0.0)
+            for part, seconds in (call.timing or {}).items():
+                self.timing[f"{part}, each call"].append(_finite(seconds) or 0.0)
+
+    @property
+    def scored(self) -> int:
+        """How many episodes have a reward."""
+        return sum(not math.isnan(reward) for reward in self.rewards)
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the episodes that have a reward."""
+        return self.scored / self.episodes if self.episodes else None
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Over the episodes that have one."""
+        given = [reward for reward in self.rewards if not math.isnan(reward)]
+        return math.fsum(given) / len(given) if given else None
+
+    @property
+    def failures(self) -> Counter[str]:
+        """The episodes that were broken by the infrastructure or cut by a budget, by kind."""
+        kinds = {kind: count for kind, count in self.statuses.items() if kind not in {"scored", "unscored"}}
+        return Counter(kinds)
+
+    @property
+    def broken(self) -> int:
+        """How many episodes the infrastructure broke."""
+        return sum(count for kind, count in self.statuses.items() if kind.startswith("failed"))
+
+    @property
+    def median_seconds(self) -> float | None:
+        """Of an episode."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    def pass_at(self, k: int) -> tuple[float, int] | None:
+        """Return pass@k, and over how many tasks: those with at least `k` attempts that were not broken."""
+        tasks = [task for task in self.tasks.values() if task.tried >= k]
+        if not tasks:
+            return None
+        return math.fsum(pass_at(k, tried=task.tried, passed=task.passed) for task in tasks) / len(tasks), len(tasks)
+
+    @property
+    def pass_curve(self) -> dict[int, tuple[float, int]]:
+        """Pass@k for 1, 2, 4, ... up to the most attempts that a task has."""
+        most = max((task.tried for task in self.tasks.values()), default=0)
+        powers = [1 << power for power in range(most.bit_length())]
+        ks = sorted({*powers, most} - {0})
+        return {k: found for k in ks if (found := self.pass_at(k)) is not None}
+
+
+def pass_at(k: int, *, tried: int, passed: int) -> float:
+    """Return the chance that at least one of `k` attempts passes, estimated without bias from `tried` attempts.
+
+    Source: Chen et al., "Evaluating Large Language Models Trained on Code", 2021, equation 1.
+    """
+    if not 0 < k <= tried or not 0 <= passed <= tried:
+        raise ValueError(f"pass@{k} needs at least {k} attempts, and {passed} of {tried} passed.")
+    return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _local(moment: datetime | None) -> datetime | None:
+    """Return a time with a zone: a record of several writers may mix times with and without, which do not compare."""
+    try:
+        return None if moment is None else moment.astimezone()
+    except (ValueError, OverflowError):  # the year 1 has no yesterday
+        return None
+
+
+def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
+    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean reward, and coverage."""
+    values = list(rewards)
+    size = max(1, math.ceil(len(values) / most))
+    folded: list[tuple[int, float | None, float]] = []
+    for start in range(0, len(values), size):
+        part = values[start : start + size]
+        given = [reward for reward in part if not math.isnan(reward)]
+        mean = math.fsum(given) / len(given) if given else None
+        folded.append((start + len(part), mean, len(given) / len(part)))
+    return folded

@@ -1,0 +1,118 @@
+"""Reads a record: all of it for the figures, and again the episodes that are worth showing.
+
+Knows which episodes those are. An attempt that was made again after a failure counts once, as it ended last.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ors_client.record import EpisodeRecord, numbered
+
+from ._figures import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The episodes of a page.
+
+    Args:
+        shown: Each with the number of its line, and why it was chosen.
+        superseded: How many attempts were made again later, and are not counted.
+    """
+
+    shown: list[tuple[int, str, EpisodeRecord]]
+    superseded: int
+
+
+def summarise(
+    path: str | os.PathLike[str], *, passing: float = 1.0, model: str | None = None, environment: str | None = None
+) -> Figures:
+    """Return the figures of a record.
+
+    Args:
+        path: The record.
+        passing: The reward from which an episode counts as passed.
+        model: Of this model's episodes only.
+        environment: Of this environment's episodes only.
+
+    Raises:
+        OSError: The record can't be read.
+    """
+    return _count(path, passing=passing, model=model, environment=environment)[0]
+
+
+def sample(path: str | os.PathLike[str], *, passing: float, transcripts: int) -> tuple[Figures, Sample]:
+    """Return the figures of a record, and at most `transcripts` of its episodes."""
+    figures, facts, superseded = _count(path, passing=passing)
+    chosen = _choose(facts, transcripts)
+    shown = [(number, chosen[number], episode) for number, episode in numbered(path, only=chosen)]
+    return figures, Sample(shown, superseded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    number: int
+    status: str
+    reward: float | None
+    calls: int
+
+
+def _count(
+    path: str | os.PathLike[str], *, passing: float, model: str | None = None, environment: str | None = None
+) -> tuple[Figures, list[_Fact], int]:
+    figures, facts, superseded = Figures(passing=passing), list[_Fact](), 0
+    last: dict[tuple[object, ...], int] = {}
+    for number, episode in numbered(path):
+        if model not in {None, episode.model} or environment not in {None, episode.environment}:
+            continue
+        if episode.attempt is not None:
+            superseded += _attempt(episode) in last
+            last[_attempt(episode)] = number
+        figures.add(episode)
+        facts.append(_Fact(number, episode.status, episode.reward, len(episode.calls)))
+    if not superseded:
+        return figures, facts, 0
+    # Figures can't take an episode back; a record with attempts made again is rare, and read again.
+    lasting = set(last.values())
+    figures, counted = Figures(passing=passing), set[int]()
+    for number, episode in numbered(path, only={fact.number for fact in facts}):
+        if episode.attempt is None or number in lasting:
+            figures.add(episode)
+            counted.add(number)
+    return figures, [fact for fact in facts if fact.number in counted], superseded
+
+
+def _attempt(episode: EpisodeRecord) -> tuple[object, ...]:
+    return episode.model, episode.environment, episode.split, episode.index, episode.attempt
+
+
+def _choose(facts: list[_Fact], most: int) -> dict[int, str]:
+    """Return numbers of episodes with the reasons: what is rare first, then the ends, then a walk through the whole."""
+    if len(facts) <= most:
+        return dict.fromkeys((fact.number for fact in facts), "")
+    scored = sorted((fact for fact in facts if fact.reward is not None), key=lambda fact: fact.reward or 0.0)
+    kinds: dict[str, list[_Fact]] = {}
+    for fact in facts:
+        kinds.setdefault(fact.status, []).append(fact)
+    each = max(1, most // 10)
+    wanted: list[tuple[str, list[_Fact]]] = [
+        *((kind, of_kind[:each]) for kind, of_kind in sorted(kinds.items()) if kind != "scored"),
+        ("lowest reward", scored[:each]),
+        ("highest reward", scored[::-1][:each]),
+        ("most calls", sorted(facts, key=lambda fact: -fact.calls)[:each]),
+        ("latest", facts[::-1][:each]),
+    ]
+    chosen: dict[int, str] = {}
+    # One of each reason before two of any, so that a bound as low as the number of reasons still shows them all.
+    for turn in range(each):
+        for reason, candidates in wanted:
+            if turn < len(candidates) and len(chosen) < most:
+                chosen.setdefault(candidates[turn].number, reason)
+    step = len(facts) / most
+    for place in range(most):
+        if len(chosen) >= most:
+            break
+        chosen.setdefault(facts[int(place * step)].number, "one of many")
+    return chosen

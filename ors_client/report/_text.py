@@ -1,0 +1,85 @@
+"""Text that strangers wrote, as HTML that can only be read.
+
+Everything in a record comes from servers and models: it is escaped, shortened, and spelt out where a character would
+act instead of showing. Images are let in as raster data only. What a page may hold in all is counted here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+from collections.abc import Mapping
+from typing import Any
+
+_RASTER = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # SVG is a document, not a picture
+_LONGEST = 6_000  # characters of one text: some screens of it
+_JOINER = "\u200d"  # holds emoji together; not printable to Python
+
+
+class Room:
+    """What is left of a page.
+
+    Args:
+        characters: Of text in transcripts.
+        image_bytes: Of images, as base64.
+    """
+
+    def __init__(self, *, characters: int = 8_000_000, image_bytes: int = 24_000_000) -> None:
+        self._characters = characters
+        self._image_bytes = image_bytes
+
+    def text(self, text: str, longest: int = _LONGEST) -> str:
+        """Return a text as HTML; what is left out of it is said."""
+        kept = max(0, min(len(text), longest, self._characters))
+        self._characters -= kept
+        left_out = len(text) - kept
+        more = f'<span class="more">… {left_out:,} more characters, in the record</span>' if left_out else ""
+        return f"{escaped(text[:kept])}{more}"
+
+    def image(self, block: Mapping[str, Any]) -> str:
+        """Return an image block as HTML, or words in its place."""
+        kind, data = str(block.get("mimeType") or ""), block.get("data")
+        if not isinstance(data, str) or kind not in _RASTER:
+            return f'<p class="note">[an image of the type {escaped(kind[:60]) or "unknown"}, not shown]</p>'
+        if len(data) > self._image_bytes:
+            return '<p class="note">[an image that the page has no more room for]</p>'
+        try:
+            content = base64.b64decode("".join(data.split()), validate=True)
+        except (binascii.Error, ValueError):
+            return '<p class="note">[an image that can\'t be read]</p>'
+        self._image_bytes -= len(data)
+        return f'<img alt="{kind}" src="data:{kind};base64,{base64.b64encode(content).decode()}">'
+
+
+def escaped(text: object) -> str:
+    """Return `text` for HTML, inside an element or a quoted attribute."""
+    return html.escape("".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _spelt(c) for c in str(text)))
+
+
+def _spelt(character: str) -> str:
+    return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
+
+
+def number(value: float | None, form: str = ".3g") -> str:
+    """Return a number as people read it, or a dash."""
+    return "—" if value is None else f"{value:{form}}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent; 100 only where nothing is missing."""
+    if share is None:
+        return "—"
+    shown = round(100 * share, 1)
+    return f"{min(shown, 99.9) if share < 1 else shown:g} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in the unit that fits."""
+    if seconds is None:
+        return "—"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

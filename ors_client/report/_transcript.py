@@ -1,0 +1,126 @@
+"""One episode as HTML to read: what it began with, what the model said and called, and what came back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ors_client.record import CallRecord, EpisodeRecord
+
+from ._text import Room, duration, escaped, number
+
+_MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
+
+
+def transcript(line: int, why: str, episode: EpisodeRecord, room: Room) -> str:
+    """Return an episode that opens without a script."""
+    task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
+    attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
+    calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
+    head = (
+        f'<span class="task">{escaped(task)}</span>{_pill(episode)}'
+        f'<span class="sub">{escaped(calls)}, {duration(episode.seconds)}{escaped(attempt)}</span>'
+        f'<span class="sub why">{escaped(why)}</span>'
+    )
+    return f'<details><summary>{head}</summary><div class="body">{_body(line, episode, room)}</div></details>'
+
+
+def _pill(episode: EpisodeRecord) -> str:
+    kind = "bad" if episode.status.startswith("failed") else "warn" if episode.status.startswith("cut") else "plain"
+    status = "" if episode.status == "scored" else f'<span class="pill {kind}">{escaped(episode.status[:80])}</span>'
+    if episode.reward is None:
+        return status
+    worth = "good" if episode.reward > 0 else "warn"
+    return f'<span class="pill {worth}">reward {number(episode.reward)}</span>{status}'
+
+
+def _body(line: int, episode: EpisodeRecord, room: Room) -> str:
+    facts = [
+        f"line {line}",
+        episode.environment,
+        episode.model,
+        f"session {episode.session_id}" if episode.session_id else "no session",
+        episode.started and episode.started.isoformat(sep=" ", timespec="seconds"),
+        *(f"{value:,} {name.replace('_', ' ')}" for name, value in (episode.usage or {}).items()),
+        *(f"{part}: {duration(seconds)}" for part, seconds in (episode.timing or {}).items()),
+    ]
+    parts = [f'<p class="sub">{escaped(" · ".join(str(fact)[:200] for fact in facts if fact))}</p>']
+    if episode.messages is not None:
+        parts += [_message(message, room) for message in episode.messages]
+    elif episode.prompt:
+        parts.append(_turn("prompt", _pre(episode.prompt, room)))
+    parts += [_call(call, room) for call in episode.calls[:_MOST_CALLS]]
+    if len(episode.calls) > _MOST_CALLS:
+        parts.append(f'<p class="note">… and {len(episode.calls) - _MOST_CALLS:,} more calls, in the record</p>')
+    if episode.said:
+        parts.append(_turn("model", _pre(episode.said, room), kind="model"))
+    if episode.failure:
+        parts.append(_turn("what broke it", _pre(episode.failure, room), kind="error"))
+    return "".join(parts)
+
+
+def _call(call: CallRecord, room: Room) -> str:
+    said = _pre(call.said, room) if call.said else ""
+    made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), room), kind="model")
+    marks = [
+        f'<span class="pill {"good" if call.reward > 0 else "warn"}">reward {number(call.reward)}</span>'
+        if call.reward is not None
+        else "",
+        '<span class="pill plain">the episode is over</span>' if call.finished else "",
+        f"<span>{duration(call.seconds)}</span>",
+    ]
+    if call.error is not None:
+        kind = f" ({call.kind[:60]})" if call.kind else ""
+        return made + _turn(f"error{kind}", _pre(call.error, room), kind="error", marks="".join(marks))
+    if call.blocks is not None:
+        content = "".join(_block(block, room) for block in call.blocks)
+    else:
+        content = _pre(call.output or "", room) if call.output else '<p class="note">(no output)</p>'
+    return made + _turn(call.tool[:200], content, marks="".join(marks))
+
+
+def _message(message: Mapping[str, Any], room: Room) -> str:
+    role = str(message.get("role"))[:60]
+    content = "".join(_block(block, room) for block in _objects(message.get("blocks")))
+    return _turn(role, content, kind="model" if role == "assistant" else "")
+
+
+def _block(block: Mapping[str, Any], room: Room) -> str:
+    match block.get("type"):
+        case "text" | "reasoning":
+            return _pre(str(block.get("text") or ""), room)
+        case "image":
+            return room.image(block)
+        case "tool_call":
+            name, arguments = str(block.get("name"))[:200], _arguments(block.get("input"))
+            return f'<p class="note">calls {escaped(name)}</p>{_pre(arguments, room)}'
+        case "tool_result":
+            return "".join(_block(inner, room) for inner in _objects(block.get("blocks")))
+        case kind:
+            return f'<p class="note">[a block of the type {escaped(str(kind)[:60])}]</p>'
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Mapping[str, Any]", item) for item in listed if isinstance(item, Mapping)]
+
+
+def _arguments(value: object) -> str:
+    """Write a call's arguments so that a text in them reads as a text."""
+    if not isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    arguments = cast("Mapping[str, object]", value)
+    lines: list[str] = []
+    for name, argument in arguments.items():
+        text = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False, indent=1)
+        lines.append(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}")
+    return "\n".join(lines) or "(no arguments)"
+
+
+def _pre(text: str, room: Room) -> str:
+    return f"<pre>{room.text(text)}</pre>"
+
+
+def _turn(who: str, content: str, *, kind: str = "", marks: str = "") -> str:
+    return f'<div class="turn {kind}"><div class="who"><span>{escaped(who)}</span>{marks}</div>{content}</div>'
