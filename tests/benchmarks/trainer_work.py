@@ -1,0 +1,104 @@
+"""What a trainer waits for, through our bridge or `trl.experimental.openreward`; run in a process of its own.
+
+`python -m tests.benchmarks.trainer_work dataset ours URL 64` prints a JSON object, and so does `step`.
+"""
+
+# ruff: noqa: T201 - its caller reads the answer
+
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from .light_server import ENVIRONMENT
+from .worker import ROOT
+
+ROLLOUTS = 16
+ITERATIONS = 3
+
+
+def spec_of(side: str, url: str, **options: Any) -> Any:
+    """Return the spec of one side, with everything imported that it imports later."""
+    warnings.simplefilter("ignore")
+    if side == "ours":
+        import trl_bridge
+
+        return trl_bridge.OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
+    os.environ |= {"OPENREWARD_API_URL": url, "OPENREWARD_SESSION_URL": url}
+    import openreward  # noqa: F401
+    from trl.experimental.openreward import OpenRewardSpec
+
+    return OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
+
+
+def dataset(side: str, url: str, tasks: int | None) -> dict[str, float]:
+    """Measure the making of a dataset, imports aside."""
+    import datasets  # noqa: F401
+
+    spec = spec_of(side, url, num_tasks=tasks)
+    cpu, wall = time.process_time(), time.perf_counter()
+    rows = len(spec.train_dataset)
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "rows": rows}
+
+
+def step(side: str, url: str, batches: int) -> dict[str, float]:
+    """Measure what a batch of a GRPO trainer takes besides generating; the model says what a script says."""
+    sys.path.insert(0, str(ROOT / "tests" / "bridge"))
+    from training import END, call, make_trainer
+
+    def policy(text: str) -> str:
+        turns = text.count("<|im_start|>assistant") - 1
+        return (call("echo", text="hello") if turns < ITERATIONS else "done") + END
+
+    spec = spec_of(side, url, num_tasks=ROLLOUTS)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(
+            Path(folder),
+            policy=policy,
+            rollouts=ROLLOUTS,
+            generations=4,
+            arguments={"max_completion_length": 2000},
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        if side == "ours":
+            spec.attach(trainer)
+        generating = 0.0
+        generate = trainer._generate_single_turn
+
+        def timed(*arguments: Any, **more: Any) -> Any:
+            nonlocal generating
+            began = time.perf_counter()
+            try:
+                return generate(*arguments, **more)
+            finally:
+                generating += time.perf_counter() - began
+
+        trainer._generate_single_turn = timed
+        trainer.model.train()
+        walls: list[float] = []
+        for _ in range(batches):
+            rows = [dict(trainer.train_dataset[index // 4]) for index in range(ROLLOUTS)]
+            generating, began = 0.0, time.perf_counter()
+            trainer._generate_and_score_completions(rows)
+            walls.append(time.perf_counter() - began - generating)
+        if side == "ours":
+            spec.close()
+    return {"wall": sorted(walls)[len(walls) // 2], "best": min(walls)}
+
+
+def main() -> None:
+    """Do the work that the arguments name."""
+    work, side, url, number = sys.argv[1:]
+    count = None if number == "all" else int(number)
+    done = dataset(side, url, count) if work == "dataset" else step(side, url, count or 1)
+    print(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()
