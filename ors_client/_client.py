@@ -26,8 +26,10 @@ from ._transport import Transport
 class AsyncClient:
     """A client of one ORS server, for asyncio and trio, as an async context manager.
 
-    Nothing is contacted and no thread is started until it is used. It belongs to the event loop that entered it, and
-    may be entered again after it was left.
+    Nothing is contacted and no thread is started until it is used. It belongs to the event loop that uses it, and may be
+    entered again after it was left; when it was left open, its connections end with the loop and the next may use it.
+    Sessions that are open when the interpreter exits are deleted then. SIGTERM ends a program without that, unless it is
+    told to be as Ctrl-C is: `signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))`.
 
     Args:
         url: The server's address, a `Layout`, or `None` for the catalogue. A path prefix is kept.
@@ -129,13 +131,21 @@ class AsyncClient:
         """How many sessions could not be confirmed deleted since the client was entered; each was logged once."""
         return 0 if self._server is None else self._server.keepalive.leaked
 
-    async def list_environments(self) -> list[str]:
-        """Return the names of the server's environments; the first is its default."""
-        return list(await self._open().names())
+    async def list_environments(self, deployment: str | None = None) -> list[str]:
+        """Return the names of the server's environments; the first is its default.
 
-    async def server_version(self) -> str | None:
-        """Return the version that the server tells, or `None` where it tells none."""
-        return await self._open().version()
+        Args:
+            deployment: "owner/name" of the catalogue, whose variants these are.
+        """
+        return list(await self._open().names(deployment))
+
+    async def server_version(self, deployment: str | None = None) -> str | None:
+        """Return the version that the server tells, or `None` where it tells none.
+
+        Args:
+            deployment: "owner/name" of the catalogue.
+        """
+        return await self._open().version(deployment)
 
     def environment(self, name: str | None = None, *, variant: str | None = None) -> AsyncEnvironment:
         """Return an environment; nothing is asked yet.
