@@ -12,11 +12,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():
     wait = _Wait(Timeouts(response=1e-9), ping("s"))
-    with wait.scope:
+    with wait.patience:
         with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
-            while not wait.scope.cancel_called:
+            while not wait.patience.scope.cancel_called:
                 await anyio.lowlevel.checkpoint()
             wait.heard()
         await anyio.lowlevel.checkpoint()
-    assert wait.scope.cancelled_caught
+    assert wait.patience.scope.cancelled_caught
     assert wait.limit == "response"
