@@ -179,13 +179,13 @@ class Client:
         """How many sessions could not be confirmed deleted since the client was entered."""
         return self._client.leaked_sessions
 
-    def list_environments(self) -> list[str]:
-        """Return the names of the server's environments; the first is its default."""
-        return self._run(self._client.list_environments)
+    def list_environments(self, deployment: str | None = None) -> list[str]:
+        """Return the names of the server's environments, or of a deployment's; the first is the default."""
+        return self._run(self._client.list_environments, deployment)
 
-    def server_version(self) -> str | None:
-        """Return the version that the server tells, or `None` where it tells none."""
-        return self._run(self._client.server_version)
+    def server_version(self, deployment: str | None = None) -> str | None:
+        """Return the version that the server or a deployment tells, or `None` where it tells none."""
+        return self._run(self._client.server_version, deployment)
 
     def environment(self, name: str | None = None, *, variant: str | None = None) -> Environment:
         """Return an environment; see `AsyncClient.environment`."""

@@ -13,7 +13,6 @@ import base64
 import html
 import itertools
 import json
-import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,14 +22,33 @@ from urllib.parse import quote
 
 from ._layout import Destination
 
-_logger = logging.getLogger("ors_client")
-
 _MASK = "***"
 _SHORT = 4  # below it a value is too likely to be a part of ordinary words
 # Runs are found first and searched then: one pattern for both is quadratic on a long run, such as an image.
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 _ENCODED_JSON = "eyJ"  # how base64 of '{"' begins, and so the header's value
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
+
+# Hosts of secrets whose names say whose they are, so that a plain value will do; openreward 0.1.167 knows them too.
+_GOOGLE = ("generativelanguage.googleapis.com",)
+_HUB = ("huggingface.co", "api-inference.huggingface.co")
+_KNOWN_DOMAINS: Mapping[str, tuple[str, ...]] = {
+    "OPENAI_API_KEY": ("api.openai.com",),
+    "ANTHROPIC_API_KEY": ("api.anthropic.com",),
+    "GEMINI_API_KEY": _GOOGLE,
+    "GOOGLE_API_KEY": _GOOGLE,
+    "TAVILY_API_KEY": ("api.tavily.com",),
+    "COHERE_API_KEY": ("api.cohere.com",),
+    "MISTRAL_API_KEY": ("api.mistral.ai",),
+    "GROQ_API_KEY": ("api.groq.com",),
+    "TOGETHER_API_KEY": ("api.together.xyz",),
+    "PERPLEXITY_API_KEY": ("api.perplexity.ai",),
+    "FIREWORKS_API_KEY": ("api.fireworks.ai",),
+    "DEEPSEEK_API_KEY": ("api.deepseek.com",),
+    "HUGGINGFACE_API_KEY": _HUB,
+    "HUGGING_FACE_HUB_TOKEN": _HUB,
+    "HF_TOKEN": _HUB,
+}
 _QUOTES = ('"', "'", "`", '\\"', '\\\\\\"', "&quot;", "&#x27;")
 
 
@@ -115,19 +133,22 @@ def encode_header(secrets: Secrets, *, catalogue: bool) -> str:
 
     Args:
         secrets: Of any names.
-        catalogue: Whether they go to the catalogue, which hands a secret to the hosts that it names: one that names
-            none is worth a warning.
+        catalogue: Whether they go to the catalogue, which lets a secret through to the hosts that it names and to no
+            other: a plain value is then refused unless its name says whose it is. `(value, [])` is for no host.
 
     Raises:
         TypeError: A name, value or domain is not a string. The message names the secret, never its value.
+        ValueError: A secret for the catalogue does not say where it may be sent.
     """
     read = _read(secrets)
-    unbound = [name for name, secret in read.items() if not secret.allowed_domains]
-    if catalogue and unbound:
-        _logger.warning(
-            "These secrets name no domains that they may be sent to: %s. Pass each as (value, [domain, ...]).",
-            ", ".join(map(repr, unbound)),
-        )
+    if catalogue:
+        read = {name: secret if _is_pair(secrets[name]) else _bound(name, secret) for name, secret in read.items()}
+        unbound = [name for name, secret in read.items() if not secret.allowed_domains and not _is_pair(secrets[name])]
+        if unbound:
+            raise ValueError(
+                f"The catalogue has to know which hosts these secrets may be sent to: {', '.join(map(repr, unbound))}. "
+                "Pass each as (value, [domain, ...])."
+            )
     content = {
         name: {"value": secret.value, "allowed_domains": list(secret.allowed_domains)} for name, secret in read.items()
     }
@@ -192,6 +213,14 @@ def _secret(name: str, given: object) -> Secret:
         raise TypeError(f"The secret {name!r} is neither a value nor a pair (value, [domain, ...]).") from None
     except TypeError as error:
         raise TypeError(f"The secret {name!r} can't be sent. {error}") from None
+
+
+def _is_pair(given: object) -> bool:
+    return isinstance(given, tuple | list)
+
+
+def _bound(name: str, secret: Secret) -> Secret:
+    return secret if secret.allowed_domains else Secret(secret.value, _KNOWN_DOMAINS.get(name.upper(), ()))
 
 
 def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:

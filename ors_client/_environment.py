@@ -145,7 +145,8 @@ class AsyncEnvironment:
             task: One that this environment listed, or its place.
             secrets: By name: a value, or a `Secret` with the domains that the catalogue may send it to.
             toolset: A set of ready-made tools, where the server has them; older ones answer 422.
-            env_overrides: Settings of the session's machine, in the catalogue.
+            env_overrides: Variables of the session's container, in the catalogue: names to strings. Who does not own
+                the environment may set only the base URLs and keys of OpenAI and Anthropic, and gets a 400 for others.
         """
         return AsyncSession(
             self._server, self._address, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides

@@ -14,23 +14,21 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import contextvars
 import itertools
 import logging
 import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
+from ._background import EXIT_SECONDS, Background
 from ._errors import ClientStateError, ORSError, SessionLost, StatusError
 from ._operations import delete, delete_session, ping
 from ._retry import is_missing_route
 from ._settings import KeepalivePolicy
-from ._transport import Transport
+from ._transport import NotYet, Transport
 
 _logger = logging.getLogger("ors_client")
 
@@ -46,8 +44,6 @@ _GOLDEN = 0.618033988749895
 
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
-
-_EXIT_SECONDS = 4.0  # for the deletions at interpreter exit, which should not take five
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +89,7 @@ class Keepalive:
         self._ledger: dict[str, Entry] = {}
         self._numbers = itertools.count(1)
         self._has_ping_route = True
-        self._thread: _Thread | None = None
+        self._thread: Background | None = None
         self._closed = False
         self._process = os.getpid()
         self._starting = threading.Lock()  # guards that one thread is started
@@ -119,7 +115,7 @@ class Keepalive:
         entry.on_lost = on_lost
         entry.alive_at = time.monotonic()
         delay = self._policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
-        self._running().post(lambda thread: thread.later(delay, self._beat, entry))
+        self._running().post(lambda thread: thread.later(delay, partial(self._beat, thread, entry)))
 
     def disown(self, entry: Entry) -> None:
         """Strike a session that the server confirmed deleted, or lost."""
@@ -131,6 +127,11 @@ class Keepalive:
         entry.on_lost = None
         with contextlib.suppress(ClientStateError):  # after a fork the session is the parent's to delete
             self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry)))
+
+    def later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call `function` on the thread after `seconds`, unless the client is closed before."""
+        with contextlib.suppress(ClientStateError):
+            self._running().post(lambda thread: thread.later(seconds, function))
 
     def close(self, within: float | None = None) -> None:
         """Delete what is open and end the thread; blocks for about the close limit at most."""
@@ -149,25 +150,25 @@ class Keepalive:
 
     # --- On the thread -----------------------------------------------------------------------------------------------
 
-    def _running(self) -> _Thread:
+    def _running(self) -> Background:
         if self._process != os.getpid():
             raise ClientStateError("This client was opened before a fork; open another one in the child process.")
         with self._starting:
             if self._closed:
                 raise ClientStateError("The client is closed.")
             if self._thread is None:
-                self._thread = _Thread(self._make_transport)
+                self._thread = Background(self._make_transport, name="ors-client-keepalive")
                 atexit.register(self._at_exit)
             return self._thread
 
     def _at_exit(self) -> None:
-        self.close(min(self._close, _EXIT_SECONDS))
+        self.close(min(self._close, EXIT_SECONDS))
 
-    def _beat(self, thread: _Thread, entry: Entry) -> None:
+    def _beat(self, thread: Background, entry: Entry) -> None:
         if entry.on_lost is not None and self._has_ping_route:
             thread.spawn(self._ping(thread, entry))
 
-    async def _ping(self, thread: _Thread, entry: Entry) -> None:
+    async def _ping(self, thread: Background, entry: Entry) -> None:
         began = time.monotonic()
         try:
             await thread.transport.send_once(ping(entry.session_id, deployment=entry.deployment))
@@ -179,7 +180,8 @@ class Keepalive:
             if isinstance(error, StatusError) and is_missing_route(error):
                 self._give_up_pinging(error)
                 return
-            entry.failures += 1
+            if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
+                entry.failures += 1
             silent = time.monotonic() - entry.alive_at
             if entry.failures >= _FAILURES and silent >= self._policy.tolerance:
                 self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {error}")
@@ -189,7 +191,7 @@ class Keepalive:
             entry.alive_at = began
             entry.failures = 0
         rest = self._policy.interval - (time.monotonic() - began)
-        thread.later(max(rest, self._policy.interval / 10), self._beat, entry)
+        thread.later(max(rest, self._policy.interval / 10), partial(self._beat, thread, entry))
 
     def _lose(self, entry: Entry, reason: str) -> None:
         on_lost, entry.on_lost = entry.on_lost, None
@@ -263,91 +265,3 @@ class Keepalive:
                 entry.session_id,
                 problem,
             )
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that can still look up names while the interpreter exits, when no thread can be started."""
-
-    async def getaddrinfo(
-        self,
-        host: str | bytes | None,
-        port: str | bytes | int | None,
-        *,
-        family: int = 0,
-        type: int = 0,  # noqa: A002 - the parent's name
-        proto: int = 0,
-        flags: int = 0,
-    ) -> list[Any]:
-        try:
-            return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)
-        except RuntimeError:
-            return socket.getaddrinfo(host, port, family, type, proto, flags)
-
-
-class _Thread:
-    """An event loop on a daemon thread, with a transport of its own.
-
-    Args:
-        make_transport: Called on the thread.
-    """
-
-    transport: Transport
-
-    def __init__(self, make_transport: Callable[[], Transport]) -> None:
-        self._make_transport = make_transport
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop
-        self._stopped: asyncio.Event
-        ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="ors-client-keepalive", daemon=True)
-        self._thread.start()
-        ready.result()
-
-    def post(self, function: Callable[[_Thread], object]) -> None:
-        """Call `function` on the thread; never blocks."""
-        with contextlib.suppress(RuntimeError):  # the loop was closed: the client is, too
-            # In a context of its own: the caller's says which event loop runs, and that may be trio's.
-            self._loop.call_soon_threadsafe(function, self, context=contextvars.Context())
-
-    def later(self, delay: float, function: Callable[[_Thread, Entry], None], entry: Entry) -> None:
-        """Call `function` after `delay` seconds; on the thread only."""
-        self._loop.call_later(delay, function, self, entry)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` beside all else; on the thread only."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def stop(self, last: Callable[[Transport], Coroutine[Any, Any, None]], *, within: float) -> None:
-        """End all work, do the `last` for at most `within` seconds, and end the thread."""
-
-        async def finish() -> None:
-            for task in self._tasks - {asyncio.current_task()}:
-                task.cancel()
-            try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(within):
-                        await last(self.transport)
-            finally:
-                self._stopped.set()
-
-        self.post(lambda thread: thread.spawn(finish()))
-        self._thread.join(within + 1.0)
-
-    def _run(self, ready: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_Loop) as runner:
-                runner.run(self._main(ready))
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-
-    async def _main(self, ready: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
-        self.transport = self._make_transport()
-        ready.set_result(None)
-        await self._stopped.wait()
-        await self.transport.aclose()

@@ -195,9 +195,9 @@ def list_environments(*, deployment: str | None = None, session_id: str | None =
     return Operation("GET", "/list_environments", _names, headers=headers(deployment=deployment, session_id=session_id))
 
 
-def version() -> Operation[str | None]:
+def version(*, deployment: str | None = None, session_id: str | None = None) -> Operation[str | None]:
     """GET /version, which ors-sdk and openreward before 0.1.70 do not have."""
-    return Operation("GET", "/version", _version)
+    return Operation("GET", "/version", _version, headers=headers(deployment=deployment, session_id=session_id))
 
 
 def splits(address: Address, *, session_id: str | None = None) -> Operation[list[Split]]:
@@ -291,13 +291,19 @@ def _discovery(  # noqa: PLR0917 - every argument is the endpoint's own, and eac
 
 
 def create_session(
-    *, deployment: str | None = None, env_overrides: Mapping[str, object] | None = None
+    *,
+    deployment: str | None = None,
+    env_overrides: Mapping[str, object] | None = None,
+    secrets_header: str | None = None,
 ) -> Operation[str]:
     """POST /create_session: the id of a session that holds no episode yet.
 
     Three answers are in use: JSON `{"sid"}` (the standard's pages), a stream whose task id is the session id and whose
     `end` is empty (both SDKs' servers), and a stream whose `end` holds JSON with `sid`. A lost answer costs an id
     without an episode, so the request may be repeated.
+
+    openreward 0.1.167 sends the secrets along: the catalogue starts a container here, and tells its network which host
+    may get which secret.
     """
 
     def raised(text: str) -> ORSError:
@@ -308,7 +314,7 @@ def create_session(
         "/create_session",
         _session_id,
         body=encode({} if env_overrides is None else {"env": env_overrides}),
-        headers=headers(deployment=deployment),
+        headers=headers(deployment=deployment, secrets_header=secrets_header),
         streamed=True,
         json_answer=True,
         raised=raised,
@@ -475,21 +481,46 @@ def score_group(address: Address, session_id: str, candidates: Sequence[GroupCan
 
 
 def required_secrets(deployment: str) -> Operation[list[str]]:
-    """GET /api/v1/environments/{owner}/{name}/required-secrets."""
+    """GET /v1/environments/{owner}/{name}/required-secrets."""
     return Operation(
         "GET",
-        f"/api/v1/environments/{quote(deployment)}/required-secrets",
+        f"/v1/environments/{quote(deployment)}/required-secrets",
         lambda value: [str(name) for name in _list(_field(value, "secrets"))],
         host="api",
     )
 
 
 def task_difficulty(deployment: str, filters: Mapping[str, str | int | float]) -> Operation[list[TaskDifficulty]]:
-    """GET /api/v1/environments/{owner}/{name}/task-difficulty."""
+    """GET /v1/environments/{owner}/{name}/task-difficulty."""
     query = f"?{urlencode(filters)}" if filters else ""
     return Operation(
         "GET",
-        f"/api/v1/environments/{quote(deployment)}/task-difficulty{query}",
+        f"/v1/environments/{quote(deployment)}/task-difficulty{query}",
         lambda value: _difficulties.validate_python(_field(value, "tasks")),
         host="api",
     )
+
+
+def environment_id(deployment: str) -> Operation[str]:
+    """GET /v1/environments/{owner}/{name}: the id that rollouts refer to. openreward 0.1.167 asks without a key."""
+    return Operation(
+        "GET",
+        f"/v1/environments/{quote(deployment)}",
+        lambda value: str(_field(value, "id")),
+        host="api",
+        authenticated=False,
+    )
+
+
+def variant_ids(deployment: str) -> Operation[dict[str, str]]:
+    """GET /v1/environments/{owner}/{name}/variants: the ids of a deployment's environments, by name."""
+
+    def parse(value: JSONValue) -> dict[str, str]:
+        return {str(_field(variant, "name")): str(_field(variant, "id")) for variant in _list(value)}
+
+    return Operation("GET", f"/v1/environments/{quote(deployment)}/variants", parse, host="api", authenticated=False)
+
+
+def upload_rollouts(events: Sequence[bytes]) -> Operation[None]:
+    """POST /v1/rollouts: events as JSON texts. Each has an id of its own, so that sending them twice is harmless."""
+    return Operation("POST", "/v1/rollouts", _nothing, body=b'{"events":[' + b",".join(events) + b"]}", host="api")

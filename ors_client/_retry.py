@@ -16,6 +16,7 @@ No I/O, no clock: time is an argument.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -41,6 +42,9 @@ _LIFE = 5.0
 _GATEWAY = frozenset({502, 503, 504, *range(520, 528), 530})
 
 _NO_EPISODE = "Active environment not found"
+_NO_SESSION = re.compile(
+    r"\bsession\b.*\b(not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b", re.IGNORECASE
+)
 _NO_ROUTE = "Not Found"
 
 
@@ -95,10 +99,13 @@ def judge_status(
     if status == 429 or starting:
         reason = "the environment's backend is still starting" if starting else "the server has no room (HTTP 429)"
         return Fault(reason, delivered=False, status=status, detail=detail, retry_after=wait)
-    if status in _GATEWAY:
+    # Behind the catalogue's API stands no environment whose exception a 500 would be.
+    if status in _GATEWAY or (status == 500 and operation.host == "api"):
         return Fault(f"HTTP {status}", delivered=True, status=status, detail=detail, retry_after=wait)
     session_id = operation.session_id
-    if session_id is not None and (status == 410 or (status == 404 and detail.startswith(_NO_EPISODE))):
+    # A gateway has words of its own for a session that is gone.
+    gone = status == 410 or (status == 404 and (detail.startswith(_NO_EPISODE) or _NO_SESSION.search(detail)))
+    if session_id is not None and gone:
         return SessionLost(session_id, reason=f"HTTP {status} {detail}", url=url)
     kind = {401: AuthenticationError, 403: AuthenticationError, 402: BillingError}.get(status, StatusError)
     return kind(operation.name, status=status, detail=detail, url=url, session_id=session_id)

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import anyio
 
 from ._credentials import Secret, Secrets, encode_body, encode_header
-from ._errors import ClientStateError, EnvironmentNotFound, SessionLost, StatusError
-from ._keepalive import Keepalive
+from ._errors import (
+    AuthenticationError,
+    BillingError,
+    ClientStateError,
+    EnvironmentNotFound,
+    SessionLost,
+    StatusError,
+)
+from ._keepalive import Entry, Keepalive
 from ._operations import Address, Operation, create_session, list_environments, version
 from ._retry import is_missing_route
 from ._transport import Transport
@@ -23,6 +32,10 @@ from ._transport import Transport
 _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
+
+# Seconds after which an id that nobody looks around with is given back. An account may have room for few sessions, and
+# an id that is not pinged would soon expire anyway; looking around comes in bursts.
+_IDLE_SECONDS = 2.0
 
 
 class Seat:
@@ -49,6 +62,29 @@ class Seat:
             self._room.release_on_behalf_of(self)
 
 
+class _Pass:
+    """A session id without an episode, for requests that demand one; given back once it is idle."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.lost = False
+        self.users = 0
+        self.used_at = time.monotonic()
+
+    def __enter__(self) -> str:
+        self.users += 1
+        return self.entry.session_id
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+        self.used_at = time.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it, or has of late."""
+        return self.users == 0 and time.monotonic() - self.used_at >= _IDLE_SECONDS
+
+
 class Server:
     """What a client knows of its server.
 
@@ -69,10 +105,10 @@ class Server:
         self._learning = anyio.Lock()  # guards that each fact below is asked for once
         self._names: dict[str | None, list[str]] = {}
         self._addresses: dict[tuple[str | None, str | None], Address] = {}
-        self._version: list[str | None] = []
+        self._versions: dict[str | None, str | None] = {}
         self._takes_body_secrets = not (transport.destination.catalogue or transport.destination.layout.is_split)
         self._demands_session = transport.destination.layout.is_split
-        self._session_ids: dict[str | None, str] = {}
+        self._passes: dict[str | None, _Pass] = {}
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
@@ -116,7 +152,7 @@ class Server:
     async def discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
         """Send a request that belongs to no episode, under a session id where the server demands one."""
         self.check()
-        if self._demands_session and deployment not in self._session_ids:
+        if self._demands_session and deployment not in self._passes:
             async with self._learning:
                 return await self._discover(make, deployment)
         return await self._discover(make, deployment)
@@ -131,7 +167,7 @@ class Server:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.destination.catalogue)
         self.transport.hide([*_values(secrets), header])
-        if self._takes_body_secrets and await self.version() is not None:
+        if self._takes_body_secrets and await self._tells_version():
             self._takes_body_secrets = False
         return header, encode_body(secrets) if self._takes_body_secrets else None
 
@@ -139,42 +175,74 @@ class Server:
         """Note that this server reads the header only."""
         self._takes_body_secrets = False
 
-    async def version(self) -> str | None:
-        """Return the server's version, or `None` where it has no such route."""
+    async def version(self, deployment: str | None = None) -> str | None:
+        """Return the server's version, asked once, or `None` where it has no such route."""
         self.check()
         async with self._learning:
-            if not self._version:
-                self._version.append(await self._ask_version())
-            return self._version[0]
+            if deployment not in self._versions:
+                self._versions[deployment] = await self._ask_version(deployment)
+            return self._versions[deployment]
 
-    async def _ask_version(self) -> str | None:
+    async def _ask_version(self, deployment: str | None) -> str | None:
         try:
-            return await self.transport.send(version())
+            return await self._discover(
+                lambda session_id: version(deployment=deployment, session_id=session_id), deployment
+            )
+        except (AuthenticationError, BillingError):
+            raise
         except StatusError:  # ors-sdk redirects to an environment's own path, which answers 404
             return None
 
-    async def _discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        session_id = await self._session_id(deployment) if self._demands_session else None
+    async def _tells_version(self) -> bool:
         try:
-            return await self.transport.send(make(session_id))
-        except SessionLost:
-            self._session_ids.pop(deployment, None)  # it was idle for too long; another one serves as well
-        except StatusError as error:
-            if self._demands_session or error.status != 400 or "session" not in error.detail.lower():
-                raise
-            self._demands_session = True
-        return await self.transport.send(make(await self._session_id(deployment)))
+            return await self.version() is not None
+        except (AuthenticationError, BillingError):  # a gateway may refuse what it does not know
+            return False
 
-    async def _session_id(self, deployment: str | None) -> str:
-        session_id = self._session_ids.get(deployment)
-        if session_id is None:
-            # The ledger gives it back when the client is closed. It holds no episode, so there is nothing to ping.
-            session_id = await self.transport.send(
-                create_session(deployment=deployment),
-                settled=lambda made: self.keepalive.own(made, deployment=deployment),
-            )
-            self._session_ids[deployment] = session_id
-        return session_id
+    async def _discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
+        if not self._demands_session:
+            try:
+                return await self.transport.send(make(None))
+            except StatusError as error:
+                if error.status != 400 or "session" not in error.detail.lower():
+                    raise
+                self._demands_session = True
+        known = self._passes.get(deployment)
+        if known is not None:
+            try:
+                with known as session_id:
+                    return await self.transport.send(make(session_id))
+            except SessionLost:  # it expired; another one serves as well
+                self._forget(known, deployment)
+        with await self._obtain(deployment) as session_id:
+            return await self.transport.send(make(session_id))
+
+    async def _obtain(self, deployment: str | None) -> _Pass:
+        entries: list[Entry] = []
+        await self.transport.send(
+            create_session(deployment=deployment),
+            settled=lambda made: entries.append(self.keepalive.own(made, deployment=deployment)),
+        )
+        made = self._passes[deployment] = _Pass(entries[0])
+        self.keepalive.later(_IDLE_SECONDS, partial(self._give_back, made, deployment))
+        return made
+
+    def _give_back(self, known: _Pass, deployment: str | None) -> None:
+        """Give an id back if it is idle, or look again later; on the keepalive's thread."""
+        if known.lost:
+            return
+        if known.idle:
+            if self._passes.get(deployment) is known:
+                del self._passes[deployment]  # whoever has just taken it meets `SessionLost`, and takes another
+            self.keepalive.abandon(known.entry)
+        else:
+            self.keepalive.later(_IDLE_SECONDS, partial(self._give_back, known, deployment))
+
+    def _forget(self, known: _Pass, deployment: str | None) -> None:
+        known.lost = True
+        if self._passes.get(deployment) is known:
+            del self._passes[deployment]
+        self.keepalive.disown(known.entry)
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.destination.layout.sessions

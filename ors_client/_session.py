@@ -306,9 +306,15 @@ class AsyncSession:
         attempts = server.transport.retry.attempts
         reason = ""
         for _ in range(attempts):
-            entry = await self._obtain(deployment)
+            entry = await self._obtain(deployment, header)
             try:
                 await self._create(entry, header, body)
+            except SessionLost as error:
+                # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
+                # id without an episode can't be pinged, and costs nothing.
+                reason = error.reason
+                server.keepalive.disown(entry)
+                self._entry = None
             except OutcomeUnknown as error:
                 # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
                 # this id is given up, and deleted once more when the constructor may have registered it.
@@ -323,7 +329,7 @@ class AsyncSession:
                 return
         raise TransportError("opening a session", reason=reason, attempts=attempts, url=self._url)
 
-    async def _obtain(self, deployment: str | None) -> Entry:
+    async def _obtain(self, deployment: str | None, secrets_header: str | None) -> Entry:
         """Get a session's id; from then on it is in the ledger."""
         entries: list[Entry] = []
 
@@ -332,7 +338,11 @@ class AsyncSession:
             self._entry = self._server.keepalive.own(session_id, deployment=deployment)
             entries.append(self._entry)
 
-        operation = create_session(deployment=deployment, env_overrides=self._env_overrides)
+        operation = create_session(
+            deployment=deployment,
+            env_overrides=self._env_overrides,
+            secrets_header=None if deployment is None else secrets_header,
+        )
         await self._server.transport.send(operation, settled=own)
         return entries[0]
 

@@ -53,6 +53,10 @@ class _Answer:
     text: str
 
 
+class NotYet(TransportError):
+    """Raised by `send_once` where the server said to ask later: it has no room, or its backend is starting."""
+
+
 class BodySecretsRefused(StatusError):
     """Raised when a server takes secrets in the header only; the request left nothing behind."""
 
@@ -155,7 +159,8 @@ class Transport:
         with self._placing(operation):
             result = await self._attempt(operation, None)
             if isinstance(result, Fault):
-                raise TransportError(operation.name, reason=result.reason)
+                asked_later = not result.delivered and result.status is not None
+                raise (NotYet if asked_later else TransportError)(operation.name, reason=result.reason)
             return self._parse(operation, result.text)
 
     async def aclose(self) -> None:

@@ -31,7 +31,7 @@ from ors_client._errors import (
     TransportError,
     one_line,
 )
-from ors_client._transport import BodySecretsRefused
+from ors_client._transport import BodySecretsRefused, NotYet
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -39,6 +39,7 @@ WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 MAKERS = {
     ORSError: lambda: ORSError("Something happened.", **WHERE),
     TransportError: lambda: TransportError("POST /echo/call", reason="reset", attempts=3, **WHERE),
+    NotYet: lambda: NotYet("POST /ping", reason="HTTP 503", **WHERE),
     OutcomeUnknown: lambda: OutcomeUnknown("Tool 'echo'", reason="reset", attempts=1, **WHERE),
     ResultLost: lambda: ResultLost("Tool 'echo'", reason="unknown task_id", attempts=2, **WHERE),
     DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),

@@ -74,14 +74,17 @@ REQUESTS = [
     (operations.ping("s"), "POST", "/ping", None, True),
     (operations.delete("s"), "POST", "/delete", None, True),
     (operations.delete_session("s"), "POST", "/delete_session", None, True),
-    (operations.required_secrets("o/n"), "GET", "/api/v1/environments/o/n/required-secrets", None, True),
+    (operations.required_secrets("o/n"), "GET", "/v1/environments/o/n/required-secrets", None, True),
     (
         operations.task_difficulty("o/n", {"split": "a b", "min_model_params": 1.5}),
         "GET",
-        "/api/v1/environments/o/n/task-difficulty?split=a+b&min_model_params=1.5",
+        "/v1/environments/o/n/task-difficulty?split=a+b&min_model_params=1.5",
         None,
         True,
     ),
+    (operations.environment_id("o/n"), "GET", "/v1/environments/o/n", None, True),
+    (operations.variant_ids("o/n"), "GET", "/v1/environments/o/n/variants", None, True),
+    (operations.upload_rollouts([b'{"a":1}', b"{}"]), "POST", "/v1/rollouts", {"events": [{"a": 1}, {}]}, True),
 ]
 
 
@@ -110,8 +113,8 @@ def test_session_and_deployment_travel_as_headers(operation):
 
 
 def test_only_the_api_host_is_asked_about_the_catalogue():
-    hosts = {operation.host for operation, _, path, *_ in REQUESTS if path.startswith("/api/")}
-    others = {operation.host for operation, _, path, *_ in REQUESTS if not path.startswith("/api/")}
+    hosts = {operation.host for operation, _, path, *_ in REQUESTS if path.startswith("/v1/")}
+    others = {operation.host for operation, _, path, *_ in REQUESTS if not path.startswith("/v1/")}
     assert (hosts, others) == ({"api"}, {"sessions"})
 
 
