@@ -26,10 +26,10 @@ from ._transport import Transport
 class AsyncClient:
     """A client of one ORS server, for asyncio and trio, as an async context manager.
 
-    Nothing is contacted and no thread is started until it is used. It belongs to the event loop that uses it, and may be
-    entered again after it was left; when it was left open, its connections end with the loop and the next may use it.
-    Sessions that are open when the interpreter exits are deleted then. SIGTERM ends a program without that, unless it is
-    told to be as Ctrl-C is: `signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))`.
+    Nothing is contacted and no thread is started until it is used. It belongs to the event loop that uses it, and may
+    be entered again after it was left; when it was left open, its connections end with the loop and the next may use
+    it. Sessions that are open when the interpreter exits are deleted then. SIGTERM ends a program without that, unless
+    it is told to be as Ctrl-C is: `signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))`.
 
     Args:
         url: The server's address, a `Layout`, or `None` for the catalogue. A path prefix is kept.
