@@ -6,6 +6,7 @@ from .check import check
 from .command import command
 from .look import envs, prompt, splits, tasks, tools
 from .play import play
+from .replay import replay
 from .report import report
 from .run import run
 
@@ -27,3 +28,4 @@ app.command()(command(prompt))
 app.command()(command(play))
 app.command()(command(run))
 app.command()(command(report))
+app.command()(command(replay))

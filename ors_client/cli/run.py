@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sys
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +32,7 @@ from .command import (
 )
 from .figures import as_json, show_figures
 from .output import err, one_line, out, plain, show_error, show_json, show_note
+from .signals import until_told
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
@@ -165,7 +164,7 @@ class _Course:
         """
         client = self.target.async_client(PLAYERS_PATIENCE)
         try:
-            interrupted = anyio.run(_until_told, lambda: self._play(client))
+            interrupted = anyio.run(until_told, lambda: self._play(client))
         except ORSError:  # some are also an OSError
             raise
         except OSError as error:
@@ -314,40 +313,3 @@ def _progress(name: str, todo: int, *, quiet: bool) -> Generator[Callable[[Episo
             progress.update(bar, advance=1, so_far=f"{mean}{broken}")
 
         yield advance
-
-
-async def _until_told(work: Callable[[], Awaitable[None]]) -> bool:
-    """Run `work` until it is done or the command is told to end; return whether it was told.
-
-    A signal becomes a cancellation, which ends sessions in order; Python's own way would raise it anywhere.
-    """
-    told = False
-    failed: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
-
-    async def listen(signals: AsyncIterator[signal.Signals]) -> None:
-        nonlocal told
-        async for _ in signals:
-            told = True
-            group.cancel_scope.cancel()
-
-    with _signals() as signals:
-        async with anyio.create_task_group() as group:
-            if signals is not None:
-                group.start_soon(listen, signals)
-            try:
-                await work()
-            except (ORSError, OSError, Misuse) as error:
-                failed.append(error)
-            group.cancel_scope.cancel()
-    if failed:
-        raise failed[0]
-    return told
-
-
-@contextlib.contextmanager
-def _signals() -> Generator[AsyncIterator[signal.Signals] | None]:
-    if threading.current_thread() is not threading.main_thread() or os.name == "nt":  # where asyncio can't hear them
-        yield None
-        return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        yield signals

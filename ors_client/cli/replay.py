@@ -1,0 +1,66 @@
+"""The command `ors replay`: a server that answers from a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from ors_client.record import read
+from ors_client.replay import Replay, Script
+from ors_client.replay import read_tools as parse_tools
+
+from .command import Misuse
+from .output import out, show_note
+from .signals import until_told
+
+
+def replay(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="The episodes, as JSON lines.")],
+    *,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="0 takes a free one.")] = 8001,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools",
+            metavar="FILE",
+            help="What `ors tools URL --json` wrote; left out, tools are made from the calls.",
+        ),
+    ] = None,
+    pace: Annotated[
+        float, typer.Option("--pace", min=0, metavar="X", help="1 takes the recorded time for calls, 0 no time.")
+    ] = 0.0,
+) -> None:
+    """Serve a record as an environment: a training loop can be tested without the real one. Ctrl-C ends it.
+
+    A call is answered by the task, the calls before it, the tool and the arguments; what is not in the record is
+    refused.
+    """
+    try:
+        given = None if tools is None else parse_tools(tools.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Misuse(f"The tools in {str(tools)!r} can't be read: {error}") from None
+    try:
+        script = Script(read(record), tools=given)
+    except OSError as error:
+        raise Misuse(f"The record {str(record)!r} can't be read: {error.strerror or error}.") from None
+    if not script.episodes:
+        raise Misuse(f"The record {str(record)!r} holds no episode that could be replayed.")
+    if script.left_out:
+        show_note(f"{script.left_out} episodes are left out: they name no task, or had no session")
+
+    async def serve() -> None:
+        async with Replay(script, host=host, port=port, pace=pace) as server:
+            out().print(f"replaying {script.episodes} episodes of {script.num_tasks} tasks")
+            print(f"listening on {server.url}", flush=True)  # noqa: T201 - at once, for whoever waits for it
+            await anyio.sleep_forever()
+
+    try:
+        anyio.run(until_told, serve)
+    except OSError as error:
+        raise Misuse(
+            f"Cannot listen on {host!r}, port {port}: {error.strerror or error}; --port 0 takes any."
+        ) from None
