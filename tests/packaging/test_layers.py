@@ -21,6 +21,7 @@ ORDER = {
         "_layout",
         "_credentials",
         "_operations",
+        "_events",
         "_stream",
         "_retry",
         "_patience",

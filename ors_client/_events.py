@@ -1,0 +1,79 @@
+"""The bytes of an event stream become events.
+
+No I/O. A push parser, since a stream of generators around each other costs more than all else that a call does here. It
+is strict where text would be altered: invalid UTF-8 is an error, one space after a field's colon is dropped and no
+more, lines end at CR, LF or CRLF and at no other character. It does not know what events mean.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6. Deviation: an event without a
+data line is delivered with empty data, as a hand-written server's `end` may be.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+from ._errors import ProtocolError
+
+
+class EventParser:
+    """Takes the bytes of one connection, in any pieces."""
+
+    def __init__(self) -> None:
+        # Servers announce UTF-8, and some of them something else by mistake; a byte order mark is no part of the text.
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
+        self._line: list[str] = []  # the pieces of a line whose end has not come; joined once, as it may be long
+        self._after_cr = False
+        self._event = ""
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> list[tuple[str, str]]:
+        """Take more bytes; return the events that they complete, as name and data.
+
+        Raises:
+            ProtocolError: The bytes are not UTF-8.
+        """
+        try:
+            text = self._decoder.decode(data)
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
+        if self._after_cr and text:
+            self._after_cr = False
+            text = text.removeprefix("\n")  # the second half of a line's end
+        if "\r" in text:
+            self._after_cr = text[-1] == "\r"
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.split("\n")
+        if len(lines) > 1 and self._line:
+            self._line.append(lines[0])
+            lines[0] = "".join(self._line)
+            self._line = []
+        if rest := lines.pop():
+            self._line.append(rest)
+        return self._events(lines)
+
+    def finish(self) -> None:
+        """Note that no more bytes come. An event without its final blank line was cut short, and is none.
+
+        Raises:
+            ProtocolError: They ended within a character.
+        """
+        try:
+            self._decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
+
+    def _events(self, lines: list[str]) -> list[tuple[str, str]]:
+        events: list[tuple[str, str]] = []
+        for line in lines:
+            if not line:
+                if self._event or self._data:
+                    events.append((self._event or "message", "\n".join(self._data)))
+                    self._event, self._data = "", []
+                continue
+            field, _, value = line.partition(":")
+            if field == "data":
+                self._data.append(value.removeprefix(" "))
+            elif field == "event":
+                self._event = value.removeprefix(" ")
+            # A comment has an empty field. The standard's other fields serve to resume, which ORS does by `task_id`.
+        return events
