@@ -15,8 +15,8 @@ from datetime import datetime
 
 from ors_client.record import EpisodeRecord
 
-Place = tuple[str | None, str | None, int | None]
-"""A task: environment, split and index."""
+Place = tuple[str | None, str | None, str | None, int | None]
+"""A task as one model meets it: model, environment, split and index."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Figures:
         self.usage.update(episode.usage or {})
         self._add_calls(episode)
         if not episode.status.startswith("failed"):
-            task = self.tasks[episode.environment, episode.split, episode.index]
+            task = self.tasks[episode.model, episode.environment, episode.split, episode.index]
             task.tried += 1
             if reward is not None:
                 task.passed += reward >= self.passing

@@ -147,7 +147,7 @@ def _failures(figures: Figures) -> str:
         kinds["unscored"] = unscored
     if not kinds:
         return ""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             escaped(kind[:120]),
             f"{count:,}",
@@ -156,11 +156,14 @@ def _failures(figures: Figures) -> str:
         )
         for kind, count in kinds.most_common(20)
     ]
+    columns = ["kind", "#episodes", "|", "the first one's message"]
+    if not any(message for *_, message in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     note = (
         '<p class="note">Broken by the infrastructure (failed), ended by a budget (cut), or never scored by the '
         "environment (unscored).</p>"
     )
-    return "<h2>Failures by kind</h2>" + _table(["kind", "#episodes", "|", "the first one's message"], rows) + note
+    return "<h2>Failures by kind</h2>" + _table(columns, rows) + note
 
 
 def _pass_curve(figures: Figures) -> str:
@@ -216,16 +219,21 @@ def _tasks(figures: Figures) -> str:
     tried = [(place, task) for place, task in figures.tasks.items() if task.rewards]
     if len(tried) < 2:
         return ""
-    several = len({environment for environment, _, _ in figures.tasks}) > 1
+    models = len({model for model, *_ in figures.tasks}) > 1
+    environments = len({environment for _, environment, *_ in figures.tasks}) > 1
     ranked = sorted(tried, key=lambda item: (sum(item[1].rewards) / len(item[1].rewards), -item[1].tried))
     rows = [
         (
-            escaped(f"{environment} " * several + f"{split or '?'}/{'?' if index is None else index}"),
+            escaped(
+                f"{model or '?'}: " * models
+                + f"{environment or '?'} " * environments
+                + f"{split or '?'}/{'?' if index is None else index}"
+            ),
             f"{task.tried:,}",
             f"{task.passed:,}",
             number(sum(task.rewards) / len(task.rewards)),
         )
-        for (environment, split, index), task in ranked[:_TASKS]
+        for (model, environment, split, index), task in ranked[:_TASKS]
     ]
     table = _table(["task", "#attempts", "#passed", "#mean reward"], rows)
     return "<h2>Hardest tasks</h2>" + table + _more(len(ranked), _TASKS, "tasks")

@@ -30,6 +30,7 @@ ORDER = {
         "_transport",
         "_background",
         "_keepalive",
+        "_uploader",
         "_rollouts",
         "_server",
         "_session",

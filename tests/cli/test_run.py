@@ -1,0 +1,257 @@
+"""An evaluation: what is played, recorded and told, and what an interruption leaves."""
+
+import json
+import os
+import signal
+import time
+
+import anyio
+import pytest
+from models import model_server
+from terminal import Terminal
+
+from ors_client import AsyncClient, TaskRef
+from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, remaining
+from ors_client.record import RecordWriter, read
+
+ECHO = "echoenvironment"
+KEY = "sk-quite-secret"
+
+
+@pytest.fixture(scope="module")
+def model():
+    with model_server() as server:
+        yield server
+
+
+@pytest.fixture
+def run(ors, echo_server, model, tmp_path):
+    """Run an evaluation of the echo server in a folder of its own; the model's name says how it plays."""
+
+    def evaluation(name, *options, url=echo_server.url, record=tmp_path / "a.jsonl"):
+        base = ("--base-url", model.url, "--record", record)
+        return ors("run", url, "--model", name, *base, *options, env={"OPENAI_API_KEY": KEY, "COLUMNS": "80"})
+
+    return evaluation
+
+
+def episodes(tmp_path, name="a.jsonl"):
+    return list(read(tmp_path / name))
+
+
+# --- Figures and records ---------------------------------------------------------------------------------------------
+
+
+def test_run_plays_every_attempt_and_tells_what_it_came_to(run, tmp_path):
+    result = run("right", "-n", 3, "-k", 2)
+    assert result.exit_code == 0
+    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:2] if line)
+    assert told["episodes"] == "6, of 3 tasks"
+    assert "mean reward  1.000\n" in result.stdout
+    assert "coverage     100% (6 of 6)\n" in result.stdout
+    assert "@1 100.0%, @2 100.0%" in result.stdout
+    played = {(episode.index, episode.attempt) for episode in episodes(tmp_path)}
+    assert played == {(index, attempt) for index in range(3) for attempt in range(2)}
+
+
+def test_record_of_a_run_holds_the_calls_the_words_and_the_costs(run, tmp_path):
+    run("right", "-n", 1)
+    (episode,) = episodes(tmp_path)
+    (call,) = episode.calls
+    assert (call.tool, call.arguments, call.output, call.reward) == ("echo", {"text": "hello"}, "match", 1.0)
+    assert call.said == "I say 'hello'."
+    assert (episode.model, episode.environment, episode.status) == ("right", ECHO, "scored")
+    assert episode.usage["completion_tokens"] == 12
+    assert set(episode.timing) == {"opening", "model", "tools"}
+
+
+def test_run_as_json_is_one_object_for_programs(run, tmp_path):
+    result = run("wrong", "-n", 2, "--max-turns", 2, "--json")
+    told = json.loads(result.stdout)
+    assert (told["episodes"], told["mean_reward"], told["coverage"]) == (2, 0.0, 1.0)
+    assert told["failures"] == {"cut: turns": 2}
+    assert told["pass_at"] == {"1": {"share": 0.0, "tasks": 2}}
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_conversation_with_images_is_recorded_whole(run, ours, tmp_path):
+    result = run("right", "--env", "imagesenvironment", "-n", 1, url=ours.url)
+    (episode,) = episodes(tmp_path)
+    assert [block["type"] for block in episode.messages[0]["blocks"]] == ["text", "image"]
+    assert (episode.status, episode.said) == ("unscored", "hello")
+    assert "unscored: the environment gave no reward" in result.stdout
+
+
+def test_final_message_is_handed_to_the_terminal_tool(run, ours, tmp_path):
+    run("right", "--env", "chatenvironment", "-n", 2, url=ours.url)
+    played = sorted(episodes(tmp_path), key=lambda episode: episode.index)
+    assert [episode.calls[-1].arguments for episode in played] == [{"text": "Paris"}, {"text": "4"}]
+    assert [episode.reward for episode in played] == [1.0, 1.0]
+
+
+def test_model_is_told_that_its_arguments_are_no_json(run, model, tmp_path):
+    run("garbled", "-n", 1)
+    (episode,) = episodes(tmp_path)
+    assert [call.kind for call in episode.calls] == ["ValueError", None]
+    assert episode.reward == 1.0
+    assert "no JSON" in json.dumps(model.requests()[-1]["body"]["messages"])
+
+
+# --- Going on --------------------------------------------------------------------------------------------------------
+
+
+def test_run_again_plays_only_what_the_record_lacks(run, model, tmp_path):
+    run("right", "-n", 2)
+    before = len(model.requests())
+    result = run("right", "-n", 3, "-k", 2)
+    assert "2 of 6 episodes are in" in " ".join(result.stderr.split())
+    assert len(model.requests()) - before == 4
+    assert len(episodes(tmp_path)) == 6
+
+
+def test_run_again_after_a_torn_line_plays_that_episode(run, tmp_path):
+    run("right", "-n", 2)
+    whole = (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(whole[:-40])
+    assert run("right", "-n", 2).exit_code == 0
+    assert {episode.index for episode in episodes(tmp_path)} == {0, 1}
+
+
+def test_run_of_another_model_is_a_run_of_its_own(run, tmp_path):
+    run("right", "-n", 2)
+    told = json.loads(run("wrong", "-n", 2, "--max-turns", 1, "--json").stdout)
+    assert (told["episodes"], told["mean_reward"]) == (2, 0.0)
+    assert len(episodes(tmp_path)) == 4
+
+
+def test_broken_episodes_are_played_again_when_that_is_asked_for(tmp_path, run):
+    run("right", "-n", 2)
+    first, second = episodes(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    writer = RecordWriter(tmp_path / "a.jsonl")
+    writer.append(first.model_copy(update={"status": "failed: OutcomeUnknown", "reward": None}))
+    writer.append(second)
+    assert run("right", "-n", 2).exit_code == 1
+    result = run("right", "-n", 2, "--retry-failed")
+    assert (result.exit_code, len(episodes(tmp_path))) == (0, 3)
+    assert "episodes     2, of 2 tasks\n" in result.stdout
+
+
+# --- What goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_busy_endpoint_is_asked_again(run, model, tmp_path):
+    before = len(model.requests())
+    assert run("flaky", "-n", 1).exit_code == 0
+    assert len(model.requests()) - before == 3
+    assert episodes(tmp_path)[0].reward == 1.0
+
+
+def test_broken_endpoint_is_no_reward(echo_server, model, tmp_path):
+    async def work():
+        async with (
+            AsyncClient(echo_server.url) as client,
+            ChatModel("failing", model.url, attempts=2, first_delay=0) as m,
+        ):
+            await evaluate(client.environment(), [TaskRef("train", 0)], m, record=tmp_path / "a.jsonl")
+
+    anyio.run(work)
+    (episode,) = episodes(tmp_path)
+    assert (episode.status, episode.reward) == ("failed: ModelError", None)
+    assert "after 2 attempts: The model's endpoint answered with HTTP 500" in episode.failure
+
+
+def test_refused_key_ends_the_run_and_is_not_shown(run, echo_server, tmp_path):
+    result = run("refusing", "-n", 3)
+    assert result.exit_code == 1
+    assert "HTTP 401" in result.stderr
+    assert "--model-key" in result.stderr
+    assert KEY not in result.output
+    assert not (tmp_path / "a.jsonl").exists()
+    assert echo_server.live() == []
+
+
+def test_key_is_sent_to_the_model_and_to_nobody_else(run, model, tmp_path):
+    run("right", "-n", 1)
+    assert model.requests()[-1]["headers"]["authorization"] == f"Bearer {KEY}"
+    written = [path.read_text() for path in tmp_path.iterdir()]
+    assert all(KEY not in text for text in written)
+
+
+def test_web_page_in_place_of_a_reply_is_told(model):
+    async def work():
+        async with ChatModel("page", model.url) as page:
+            await page.ask({"messages": []})
+
+    with pytest.raises(ModelError, match="no chat completion; it begins '<html>"):
+        anyio.run(work)
+
+
+def test_episode_is_cut_when_its_seconds_are_over(run, echo_server, tmp_path):
+    result = run("slow", "-n", 1, "--max-seconds", 0.3)
+    (episode,) = episodes(tmp_path)
+    assert (result.exit_code, episode.status, episode.reward) == (0, "cut: seconds", None)
+    assert echo_server.live() == []
+
+
+def test_episode_is_cut_when_its_tokens_are_spent(run, tmp_path):
+    run("wrong", "-n", 1, "--max-tokens", 24)
+    (episode,) = episodes(tmp_path)
+    assert (episode.status, len(episode.calls), episode.reward) == ("cut: tokens", 2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "temperature"], "NAME=VALUE"),
+        (["--set", "stream=true"], "none that the command sets"),
+        (["--start", 10_000], "none from 10000 on"),
+        (["--base-url", "localhost:8000"], "http://"),
+        (["--base-url", "http://user:pass@localhost/v1"], "no place for a password"),
+    ],
+)
+def test_misuse_is_told_before_anything_is_played(run, options, said, tmp_path):
+    result = run("right", *options)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert "user:pass" not in result.output
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_parameters_are_part_of_every_request(run, model):
+    run("right", "-n", 1, "--set", "temperature=0", "--set", "stop=END")
+    body = model.requests()[-1]["body"]
+    assert (body["temperature"], body["stop"]) == (0, "END")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_leaves_no_session_and_a_record_to_go_on_with(echo_server, model, tmp_path, run, number):
+    record = tmp_path / "a.jsonl"
+    run("right", "-n", 1)
+    options = ("--model", "slow", "--base-url", model.url, "--record", str(record), "-n", "3")
+    with Terminal("run", echo_server.url, *options, columns=80) as terminal:
+        terminal.expect("0/3")
+        deadline = time.monotonic() + 20
+        while len(echo_server.live()) < 3:
+            assert time.monotonic() < deadline, "the sessions were not opened"
+            time.sleep(0.02)
+        os.kill(terminal.pid, number)
+        terminal.expect("no session is left")
+        assert terminal.status() == 130
+    assert echo_server.live() == []
+    assert len(episodes(tmp_path)) == 1
+
+
+# --- From Python -----------------------------------------------------------------------------------------------------
+
+
+def test_remaining_asks_for_every_task_once_before_any_twice(tmp_path):
+    tasks = [TaskRef("train", 0), TaskRef("train", 1)]
+    todo = remaining(tasks, tmp_path / "none.jsonl", environment=ECHO, model="m", attempts=2)
+    assert todo == [(tasks[0], 0), (tasks[1], 0), (tasks[0], 1), (tasks[1], 1)]
+
+
+@pytest.mark.parametrize("budget", [{"turns": 0}, {"seconds": -1.0}])
+def test_budget_that_leaves_room_for_nothing_is_refused(budget):
+    with pytest.raises(ValueError, match="positive"):
+        Budget(**budget)
