@@ -1,0 +1,356 @@
+"""A record as a server: what clients of the standard get from it, ours and the SDK's."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import anyio
+import httpx
+import pytest
+from servers import ROOT
+from terminal import Terminal
+
+from ors_client import AsyncClient, StatusError, TaskRef, ToolFailed, ToolRejected
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
+from ors_client.replay import Replay, Script, read_tools
+
+WON = CallRecord(tool="echo", arguments={"text": "hello"}, output="match", reward=1.0, finished=True, seconds=0.1)
+LOST = CallRecord(tool="echo", arguments={"text": "no"}, output="no match", reward=0.0, seconds=0.1)
+
+
+def episode(*calls, index=0, **fields):
+    plain = {"environment": "echoenvironment", "split": "train", "session_id": "s", "prompt": "Say hello."}
+    return EpisodeRecord(**plain | {"index": index, "calls": list(calls), "status": "scored"} | fields)
+
+
+def replayed(episodes, play, **settings):
+    """Replay episodes to `play`, which gets our client's environment and the replay."""
+
+    async def work():
+        async with Replay(Script(episodes, **settings)) as replay, AsyncClient(replay.url) as client:
+            with anyio.fail_after(30):
+                return await play(client.environment(), replay)
+
+    return anyio.run(work)
+
+
+def answers(episodes, *calls, index=0, **settings):
+    """Return what calls of one session come back with, errors included."""
+
+    async def play(environment, replay):
+        del replay
+        async with environment.session(TaskRef("train", index)) as session:
+            return [await _outcome(session, *call) for call in calls]
+
+    return replayed(episodes, play, **settings)
+
+
+async def _outcome(session, tool, arguments):
+    try:
+        return await session.call_tool(tool, arguments)
+    except (ToolRejected, ToolFailed) as error:
+        return error
+
+
+# --- Answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_replayed_call_comes_back_as_it_was_recorded():
+    lost, won = answers([episode(LOST, WON)], ("echo", {"text": "no"}), ("echo", {"text": "hello"}))
+    assert (lost.text, lost.reward, lost.finished) == ("no match", 0.0, False)
+    assert (won.text, won.reward, won.finished) == ("match", 1.0, True)
+
+
+def test_replayed_prompt_is_the_recorded_one():
+    async def play(environment, replay):
+        del replay
+        async with environment.session(TaskRef("train", 0)) as session:
+            return await session.get_prompt(), await session.get_messages()
+
+    prompt, messages = replayed([episode()], play)
+    assert [block.text for block in prompt] == ["Say hello."]
+    assert [message.role for message in messages] == ["user"]
+
+
+def test_replayed_images_and_metadata_are_those_of_the_record():
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    call = CallRecord(tool="look", output="", blocks=[image], metadata={"seen": 1})
+    (output,) = answers([episode(call)], ("look", {}))
+    assert (output.images[0].data, output.metadata) == ("aGk=", {"seen": 1})
+
+
+def test_call_that_is_not_in_the_record_is_refused_and_told_what_is():
+    (error,) = answers([episode(LOST, WON)], ("echo", {"text": "other"}))
+    assert (type(error), error.reason) == (ToolRejected, "not_recorded")
+    assert error.detail == (
+        'Not in the record: call 1 of task 0 in \'train\' is echo({"text": "no"}) there, not echo({"text": "other"}).'
+    )
+
+
+def test_refused_call_leaves_the_episode_where_it_was():
+    refused, lost = answers([episode(LOST)], ("echo", {"text": "other"}), ("echo", {"text": "no"}))
+    assert isinstance(refused, ToolRejected)
+    assert lost.text == "no match"
+
+
+def test_call_after_the_last_recorded_one_is_refused():
+    _, error = answers([episode(LOST)], ("echo", {"text": "no"}), ("echo", {"text": "no"}))
+    assert "is the end of the episode there" in error.detail
+
+
+def test_calls_are_matched_in_their_order():
+    (error,) = answers([episode(LOST, WON)], ("echo", {"text": "hello"}))
+    assert isinstance(error, ToolRejected)
+
+
+def test_number_matches_whether_it_was_written_as_integer_or_not():
+    (output,) = answers([episode(CallRecord(tool="add", arguments={"n": 1}, output="2"))], ("add", {"n": 1.0}))
+    assert output.text == "2"
+
+
+def test_session_follows_the_take_that_its_calls_are_in():
+    episodes = [episode(LOST), episode(WON)]
+    for call, text in ((("echo", {"text": "hello"}), "match"), (("echo", {"text": "no"}), "no match")):
+        (output,) = answers(episodes, call)
+        assert output.text == text
+
+
+def test_sessions_of_a_task_that_call_alike_get_its_takes_in_turn():
+    takes = [episode(LOST.model_copy(update={"reward": reward})) for reward in (0.25, 0.5)]
+
+    async def play(environment, replay):
+        del replay
+        rewards = []
+        for _ in range(3):
+            async with environment.session(TaskRef("train", 0)) as session:
+                rewards.append((await session.call_tool("echo", {"text": "no"})).reward)
+        return rewards
+
+    assert replayed(takes, play) == [0.25, 0.5, 0.25]
+
+
+def test_recorded_errors_come_back_as_errors():
+    failed = CallRecord(tool="boom", error="bang\nagain", kind="ToolFailed")
+    rejected = CallRecord(tool="nope", error="no such tool", kind="ToolRejected")
+    first, second = answers([episode(failed, rejected)], ("boom", {}), ("nope", {}))
+    assert (type(first), first.detail) == (ToolFailed, "bang\nagain")
+    assert (type(second), second.detail) == (ToolRejected, "no such tool")
+
+
+def test_answer_that_was_lost_then_is_not_made_up_now():
+    lost = CallRecord(tool="echo", error="The connection was lost.")
+    (error,) = answers([episode(lost, status="failed: OutcomeUnknown")], ("echo", {}))
+    assert (type(error), error.reason) == (ToolRejected, "not_recorded")
+
+
+def test_long_answer_with_every_kind_of_line_end_is_whole():
+    text = "a b\u2028c\u0085d\r\ne\\n " * 2000
+    (output,) = answers([episode(CallRecord(tool="echo", output=text))], ("echo", {}))
+    assert output.text == text
+
+
+# --- Discovery -------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_keep_their_index_and_those_without_a_take_are_refused():
+    async def play(environment, replay):
+        del replay
+        tasks = await environment.list_tasks("train")
+        with pytest.raises(StatusError, match="Task 1 of split 'train' is not in the record"):
+            await environment.session(tasks[1]).__aenter__()
+        async with environment.session(tasks[2]) as session:
+            return len(tasks), (await session.get_prompt())[0].text
+
+    assert replayed([episode(prompt="a"), episode(index=2, prompt="c")], play) == (3, "c")
+
+
+def test_tools_are_made_from_the_calls():
+    async def play(environment, replay):
+        del replay
+        return await environment.list_tools()
+
+    calls = [LOST, CallRecord(tool="add", arguments={"a": 1}), CallRecord(tool="add", arguments={"a": 1.5, "b": [1]})]
+    echo, add = replayed([episode(*calls)], play)
+    assert echo.input_schema["required"] == ["text"]
+    assert add.input_schema["properties"] == {"a": {"type": ["integer", "number"]}, "b": {"type": "array"}}
+    assert add.input_schema["required"] == ["a"]
+
+
+def test_tools_that_are_given_are_served_with_the_terminal_tool():
+    given = {"tools": [{"name": "echo", "description": "Say."}], "terminal_tool": {"name": "submit", "arg": "text"}}
+
+    async def play(environment, replay):
+        del replay
+        async with environment.session(TaskRef("train", 0)) as session:
+            output = await session.call_terminal_tool("Paris")
+            return (await session.list_tools())[0].description, output.text
+
+    call = CallRecord(tool="submit", arguments={"text": "Paris"}, output="right")
+    assert replayed([episode(call)], play, tools=read_tools(json.dumps(given))) == ("Say.", "right")
+
+
+def test_several_environments_of_a_record_are_served():
+    async def work():
+        script = Script([episode(prompt="one"), episode(environment="owner/Other", prompt="two")])
+        async with Replay(script) as replay, AsyncClient(replay.url) as client:
+            names = await client.list_environments()
+            async with client.environment("other").session(TaskRef("train", 0)) as session:
+                return names, (await session.get_prompt())[0].text
+
+    assert anyio.run(work) == (["echoenvironment", "other"], "two")
+
+
+def test_deleted_sessions_are_gone():
+    async def play(environment, replay):
+        async with environment.session(TaskRef("train", 0)):
+            during = replay.sessions
+        return during, replay.sessions
+
+    assert replayed([episode()], play) == (1, 0)
+
+
+# --- The wire --------------------------------------------------------------------------------------------------------
+
+REFUSALS = [
+    ("GET", "/echoenvironment/prompt", {}, None, 400, "X-Session-ID header is required"),
+    ("GET", "/echoenvironment/prompt", {"X-Session-ID": "x"}, None, 404, "Active environment not found"),
+    ("POST", "/ping", {"X-Session-ID": "x"}, None, 404, "Active environment not found"),
+    ("GET", "/echoenvironment/none", {}, None, 404, "Not Found"),
+    ("GET", "/create_session", {}, None, 405, "Method Not Allowed"),
+    ("POST", "/create", {"X-Session-ID": "x"}, {"env_name": "none"}, 404, "unknown environment 'none'"),
+    ("POST", "/create", {"X-Session-ID": "x"}, [], 422, "the body is no JSON object"),
+    ("POST", "/echoenvironment/num_tasks", {}, {"split": "none"}, 400, "Invalid split"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_request_that_makes_no_sense_is_refused_as_by_the_official_servers(case):
+    method, path, headers, body, status, detail = case
+
+    async def play(environment, replay):
+        del environment
+        async with httpx.AsyncClient(base_url=replay.url, trust_env=False) as client:
+            return await client.request(method, path, headers=headers, json=body)
+
+    response = replayed([episode()], play)
+    assert (response.status_code, response.json()) == (status, {"detail": detail})
+
+
+def test_path_without_an_environment_is_sent_on_to_the_first():
+    async def play(environment, replay):
+        del environment
+        async with httpx.AsyncClient(base_url=replay.url, trust_env=False) as client:
+            return await client.get("/tools?x=1")
+
+    response = replayed([episode()], play)
+    assert (response.status_code, response.headers["location"]) == (308, "/echoenvironment/tools?x=1")
+
+
+def test_result_can_be_asked_for_again_by_its_task_id():
+    async def play(environment, replay):
+        async with (
+            environment.session(TaskRef("train", 0)) as session,
+            httpx.AsyncClient(
+                base_url=replay.url, trust_env=False, headers={"X-Session-ID": session.session_id}
+            ) as raw,
+        ):
+            body = {"name": "echo", "input": {"text": "no"}}
+            first = (await raw.post("/echoenvironment/call", json=body)).text
+            task_id = re.search(r"data: (\w{32})", first)[1]
+            again = (await raw.post("/echoenvironment/call", json={**body, "task_id": task_id})).text
+            unknown = (await raw.post("/echoenvironment/call", json={**body, "task_id": "x"})).text
+            return first, again, unknown
+
+    first, again, unknown = replayed([episode(LOST)], play)
+    assert first == again
+    assert unknown == "event: error\r\ndata: unknown task_id\r\n\r\n"
+
+
+def test_connection_that_speaks_no_http_does_not_disturb_the_others():
+    async def play(environment, replay):
+        host, port = replay.url.removeprefix("http://").split(":")
+        for noise in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n"):
+            async with await anyio.connect_tcp(host, int(port)) as stream:
+                await stream.send(noise)
+                with pytest.raises(anyio.EndOfStream):
+                    await stream.receive()
+        return await environment.num_tasks("train")
+
+    assert replayed([episode()], play) == 1
+
+
+# --- The command, and other clients ----------------------------------------------------------------------------------
+
+_SDK = """
+import os, sys
+os.environ["OPENREWARD_API_URL"] = os.environ["OPENREWARD_SESSION_URL"] = sys.argv[1]
+import openreward
+
+client = openreward.OpenReward(api_key="not-a-key")
+env = client.environments.get("echoenvironment")
+print(env.num_tasks("train"), [tool.name for tool in env.list_tools()])
+with env.session(task=env.get_task("train", 0)) as session:
+    print(session.get_prompt()[0].text)
+    try:
+        session.call_tool("echo", {"text": "other"})
+    except Exception as error:
+        print("refused:", error)
+    print(session.call_tool("echo", {"text": "no"}).reward)
+    output = session.call_tool("echo", {"text": "hello"})
+    print(output.blocks[0].text, output.reward, output.finished)
+client.close()
+"""
+
+
+@pytest.fixture
+def record(tmp_path):
+    writer = RecordWriter(tmp_path / "a.jsonl")
+    writer.append(episode(LOST, WON))
+    return tmp_path / "a.jsonl"
+
+
+def test_replay_serves_the_sdks_client_until_it_is_interrupted(record):
+    with Terminal("replay", str(record), "--port", "0") as terminal:
+        terminal.expect("replaying 1 episodes of 1 tasks\n")
+        terminal.expect("listening on ")
+        terminal.expect("\n")
+        url = re.search(r"listening on (\S+)", terminal.said)[1]
+        command = [sys.executable, "-c", _SDK, url]
+        said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=90).stdout
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.status() == 0
+    lines = said.splitlines()
+    assert lines[:2] == ["1 ['echo']", "Say hello."]
+    assert lines[2].startswith("refused: ")
+    assert "Not in the record" in lines[2]
+    assert lines[3:] == ["0.0", "match 1.0 True"]
+
+
+def test_replay_of_what_a_run_recorded_gives_the_same_rewards(ors, echo_server, tmp_path):
+    from models import model_server
+
+    with model_server() as model:
+        base = ("--model", "right", "--base-url", model.url, "-n", 2, "--json")
+        first = json.loads(ors("run", echo_server.url, *base, "--record", tmp_path / "a.jsonl").stdout)
+        with Terminal("replay", str(tmp_path / "a.jsonl"), "--port", "0") as terminal:
+            terminal.expect("listening on ")
+            terminal.expect("\n")
+            url = re.search(r"listening on (\S+)", terminal.said)[1]
+            second = json.loads(ors("run", url, *base, "--record", tmp_path / "b.jsonl").stdout)
+    assert (first["mean_reward"], second["mean_reward"]) == (1.0, 1.0)
+    assert second["statuses"] == {"scored": 2}
+
+
+def test_replay_of_a_record_without_episodes_is_misuse(ors, tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n")
+    result = ors("replay", tmp_path / "a.jsonl")
+    assert (result.exit_code, "holds no episode" in result.stderr) == (2, True)
+
+
+def test_replay_with_tools_that_are_none_is_misuse(ors, record, tmp_path):
+    (tmp_path / "tools.json").write_text("{")
+    result = ors("replay", record, "--tools", tmp_path / "tools.json")
+    assert (result.exit_code, "can't be read" in result.stderr) == (2, True)

@@ -1,0 +1,270 @@
+"""The page about a record: what it says, that it only can be read, and that a long record still makes one."""
+
+import base64
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+
+import pytest
+
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
+from ors_client.report import pass_at, summarise, write_report
+
+START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>'\"&\u202e\x1b[2J"
+
+
+def episode(index=0, reward=1.0, **fields):
+    call = CallRecord(tool="echo", arguments={"text": "hello"}, output="match", reward=reward, seconds=0.25)
+    plain = {
+        "environment": "echo",
+        "split": "train",
+        "index": index,
+        "session_id": "s-1",
+        "prompt": "Say hello.",
+        "calls": [call],
+        "rewards": [reward],
+        "reward": reward,
+        "status": "unscored" if reward is None else "scored",
+        "started": START + timedelta(seconds=index),
+        "seconds": 1.5,
+    }
+    return EpisodeRecord(**plain | fields)
+
+
+@pytest.fixture
+def page_of(tmp_path):
+    """Write episodes to a record, and return the page about it."""
+
+    def page(*episodes, **options):
+        writer = RecordWriter(tmp_path / "a.jsonl")
+        for one in episodes:
+            writer.append(one)
+        write_report(tmp_path / "a.jsonl", tmp_path / "a.html", **options)
+        return (tmp_path / "a.html").read_text(encoding="utf-8")
+
+    return page
+
+
+class Elements(HTMLParser):
+    """All elements of a page, its text, and what is open at its end."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.attributes, self.texts, self.open = [], [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.attributes += attrs
+        if tag not in {"meta", "img"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.texts.append(text)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+# --- What it says ----------------------------------------------------------------------------------------------------
+
+
+def test_page_tells_reward_and_coverage(page_of):
+    elements = Elements(page_of(episode(0, 1.0), episode(1, 0.0), episode(2, None), episode(3, 0.5)))
+    assert "4 episodes" in elements.text
+    assert "0.5 mean reward, where scored" in elements.text
+    assert "75 % coverage: share scored" in elements.text
+    assert elements.names.count("svg") == 2
+
+
+def test_page_tells_failures_by_kind_with_a_message_of_each(page_of):
+    broken = {"reward": None, "status": "failed: OutcomeUnknown", "failure": "The connection was lost."}
+    text = Elements(
+        page_of(episode(), episode(1, **broken), episode(2, **broken), episode(3, status="cut: calls"))
+    ).text
+    assert "failed: OutcomeUnknown 2 The connection was lost. cut: calls 1" in text
+    assert "2 broken by infrastructure" in text
+
+
+def test_page_ranks_tools_by_the_time_they_took(page_of):
+    slow = CallRecord(tool="compile", seconds=90.0, error="no such file", kind="ToolFailed")
+    text = Elements(page_of(episode(), episode(1, calls=[slow]))).text
+    assert "compile 1 1 90.0 s 90.0 s 90.0 s 90.0 s echo 1 0 250 ms" in text
+
+
+def test_page_tells_queue_connect_and_server_time_where_the_record_has_it(page_of):
+    call = CallRecord(tool="echo", seconds=1.0, timing={"queued": 0.5, "server": 0.25})
+    text = Elements(page_of(episode(calls=[call], timing={"model": 2.0}))).text
+    assert "model 2.0 s 2.0 s 2.0 s queued, each call 500 ms 500 ms 500 ms server, each call 250 ms" in text
+
+
+def test_page_shows_what_was_said_called_and_answered(page_of):
+    call = CallRecord(tool="run", arguments={"code": "a\nb"}, output="3", said="I try.", reward=0.5, seconds=0.1)
+    text = Elements(page_of(episode(calls=[call], said="I am done."))).text
+    assert "prompt Say hello. model calls run I try. code: a b run reward 0.5 100 ms 3 model I am done." in text
+
+
+def test_page_shows_images_of_prompts_and_of_tools(page_of):
+    image = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    call = CallRecord(tool="look", output="", blocks=[image])
+    page = page_of(episode(messages=[{"role": "user", "blocks": [image]}], calls=[call]))
+    assert page.count(f'src="data:image/png;base64,{PNG}"') == 2
+
+
+def test_attempt_that_was_made_again_counts_once(page_of):
+    first = episode(0, None, status="failed: SessionLost", model="m", attempt=0)
+    text = Elements(page_of(first, episode(0, 1.0, model="m", attempt=0))).text
+    assert "1 attempts that were made again are left out" in text
+    assert "100 % coverage: share scored" in text
+
+
+def test_page_without_episodes_says_so(page_of, tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n")
+    assert "The record holds no episodes." in page_of()
+
+
+# --- What it can't do ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_in_a_record_becomes_markup(page_of):
+    evil = episode(
+        environment=EVIL,
+        split=EVIL,
+        session_id=EVIL,
+        prompt=EVIL,
+        model=EVIL,
+        target=EVIL,
+        status=f"failed: {EVIL}",
+        failure=EVIL,
+        said=EVIL,
+        usage={EVIL: 1},
+        timing={EVIL: 1.0},
+        calls=[
+            CallRecord(tool=EVIL, arguments={EVIL: EVIL}, error=EVIL, kind=EVIL, said=EVIL, timing={EVIL: 1.0}),
+            CallRecord(tool=EVIL, blocks=[{"type": EVIL}, {"type": "image", "data": EVIL, "mimeType": "image/png"}]),
+            CallRecord(tool=EVIL, blocks=[{"type": "image", "data": PNG, "mimeType": 'image/png" onload="alert(1)'}]),
+        ],
+    )
+    chat = episode(messages=[{"role": EVIL, "blocks": [{"type": "tool_call", "name": EVIL, "input": EVIL}]}])
+    page = page_of(evil, evil, chat, title=EVIL)
+    elements = Elements(page)
+    assert "script" not in elements.names
+    assert "img" not in elements.names
+    assert not any(name.startswith("on") for name, _ in elements.attributes)
+    assert elements.open == []
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+
+
+def test_image_of_a_type_that_can_hold_a_script_is_not_shown(page_of):
+    image = {"type": "image", "data": PNG, "mimeType": "image/svg+xml"}
+    page = page_of(episode(messages=[{"role": "user", "blocks": [image]}]))
+    assert "svg+xml, not shown" in page
+    assert "data:image/svg" not in page
+
+
+def test_page_has_no_script_and_names_no_other_place(page_of):
+    elements = Elements(page_of(episode(target="http://localhost:8000")))
+    assert {"script", "link", "iframe", "object", "a", "form"}.isdisjoint(elements.names)
+    assert not {"href", "src", "srcset", "action"} & {name for name, _ in elements.attributes}
+    assert ("content", "default-src 'none'; img-src data:; style-src 'unsafe-inline'") in elements.attributes
+
+
+# --- Long records ----------------------------------------------------------------------------------------------------
+
+
+def test_long_record_shows_some_of_each_kind_and_says_how_many(page_of):
+    many = [episode(index, reward=(index % 10) / 10) for index in range(300)]
+    many[150] = episode(150, None, status="failed: SessionLost", failure="gone")
+    many[250] = episode(250, calls=[CallRecord(tool="echo")] * 30)
+    page = page_of(*many, transcripts=20)
+    assert page.count("<details>") == 20
+    text = Elements(page).text
+    assert "20 of 300 episodes: some of each kind of failure" in text
+    shown = "train/150 failed: SessionLost", "train/250 reward 1", "train/299 reward 0.9"
+    assert all(one in text for one in shown)
+
+
+def test_long_text_is_shortened_and_says_by_how_much(page_of):
+    page = page_of(episode(prompt="x" * 1_000_000))
+    assert "994,000 more characters, in the record" in page
+    assert len(page) < 100_000
+
+
+def test_page_has_room_for_so_many_images_only(page_of):
+    data = base64.b64encode(bytes(6_000_000)).decode()
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    page = page_of(episode(messages=[{"role": "user", "blocks": [image] * 5}]))
+    assert (page.count("<img"), page.count("no more room for")) == (3, 2)
+
+
+# --- Figures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("k", "tried", "passed", "chance"),
+    [(1, 4, 1, 0.25), (2, 4, 1, 0.5), (4, 4, 1, 1.0), (2, 3, 0, 0.0), (2, 4, 3, 1.0)],
+)
+def test_pass_at_k_is_the_chance_that_one_of_k_passes(k, tried, passed, chance):
+    assert math.isclose(pass_at(k, tried=tried, passed=passed), chance)
+
+
+def test_pass_at_k_takes_no_broken_episode_for_an_attempt(page_of, tmp_path):
+    page_of(episode(0, 1.0), episode(0, None, status="failed: SessionLost"), episode(1, None), episode(1, 0.0))
+    figures = summarise(tmp_path / "a.jsonl")
+    assert figures.pass_at(1) == (0.5, 2)
+    assert figures.pass_at(2) == (0.0, 1)
+
+
+def test_numbers_that_are_none_do_no_harm(page_of, tmp_path):
+    page_of(episode(0, 1.0))
+    line = json.loads((tmp_path / "a.jsonl").read_text())
+    line |= {"reward": math.nan, "seconds": math.inf, "started": "0001-01-01T00:00:00Z"}
+    line["calls"][0]["seconds"] = math.inf
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    figures = write_report(tmp_path / "a.jsonl", tmp_path / "a.html")
+    assert (figures.episodes, figures.mean_reward, figures.coverage) == (2, 1.0, 0.5)
+
+
+# --- The command -----------------------------------------------------------------------------------------------------
+
+
+def test_report_is_written_beside_the_record(ors, page_of, tmp_path):
+    page_of(episode())
+    (tmp_path / "a.html").unlink()
+    result = ors("report", tmp_path / "a.jsonl")
+    assert result.exit_code == 0
+    assert "mean reward  1.000\n" in result.stdout
+    assert (tmp_path / "a.html").exists()
+
+
+def test_report_as_json_is_one_object_for_programs(ors, page_of, tmp_path):
+    page_of(episode())
+    told = json.loads(ors("report", tmp_path / "a.jsonl", "-o", tmp_path / "b.html", "--json").stdout)
+    assert (told["episodes"], told["report"]) == (1, str(tmp_path / "b.html"))
+
+
+def test_report_of_no_record_is_misuse(ors, tmp_path):
+    result = ors("report", tmp_path / "none.jsonl")
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_never_takes_the_records_place(ors, page_of, tmp_path):
+    page_of(episode())
+    before = (tmp_path / "a.jsonl").read_bytes()
+    assert ors("report", tmp_path / "a.jsonl", "-o", tmp_path / "a.jsonl").exit_code == 2
+    assert (tmp_path / "a.jsonl").read_bytes() == before
