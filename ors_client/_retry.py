@@ -10,6 +10,8 @@ Three questions decide, in this order:
 3. Otherwise it may have run. What only reads is repeated, up to `RetryPolicy.attempts`. What steps an episode is not:
    `OutcomeUnknown`.
 
+`Retry-After` is kept, unless it is longer than `Timeouts.start_up`: then there is no next attempt.
+
 No I/O, no clock: time is an argument.
 """
 
@@ -19,6 +21,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from ._errors import (
@@ -124,13 +127,17 @@ def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     if value.replace(".", "", 1).isdecimal():
         return float(value)
     try:
-        then = parsedate_to_datetime(value)
         # The server's own clock, where it tells it: its date is meaningless on ours if they differ.
         sent = headers.get("date")
-        base = parsedate_to_datetime(sent).timestamp() if sent else now
-    except ValueError:
+        return max(0.0, _timestamp(value) - (_timestamp(sent) if sent else now))
+    except (ValueError, OverflowError):  # a year of twenty digits is the latter
         return None
-    return max(0.0, then.timestamp() - base)
+
+
+def _timestamp(date: str) -> float:
+    moment = parsedate_to_datetime(date)
+    # An asctime date names no zone, and is in UTC like every HTTP date.
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 class Attempts:
@@ -206,10 +213,12 @@ class Attempts:
                     session_id=self._session_id,
                 )
         self._fruitless += 1
-        if self._fruitless >= self._policy.attempts:
+        asked = fault.retry_after or 0.0
+        too_long = asked >= self._timeouts.start_up  # or a server could make its client sleep for days
+        if too_long or self._fruitless >= self._policy.attempts:
             raise TransportError(
                 self._operation.name,
-                reason=fault.reason,
+                reason=f"{fault.reason}, with a Retry-After of {asked:g} seconds" if too_long else fault.reason,
                 attempts=self.count,
                 url=self._url,
                 session_id=self._session_id,

@@ -45,7 +45,8 @@ class RetryPolicy:
         attempts: Consecutive attempts without progress before giving up. A stream that gets further each time, or that
             stays alive for a while, may be resumed any number of times.
         first_delay: Seconds before the second attempt; each further delay doubles.
-        max_delay: Seconds at most between attempts, unless the server asks for more with `Retry-After`.
+        max_delay: Seconds at most between attempts, unless the server asks for more with `Retry-After`, up to
+            `Timeouts.start_up`.
         jitter: The share of a delay that is random, so that rollouts that failed together do not return together.
     """
 

@@ -1,0 +1,74 @@
+"""Whether there is a next attempt, and when: judged without a clock and without a server."""
+
+import time
+
+import pytest
+
+from ors_client import RetryPolicy, Timeouts, TransportError
+from ors_client._operations import version
+from ors_client._retry import Attempts, Fault, retry_after
+
+SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
+
+
+def attempts(**timeouts):
+    return Attempts(version(), policy=SHORT, timeouts=Timeouts(**timeouts), url="http://a.test", answered_before=True)
+
+
+def unavailable(seconds):
+    return Fault("HTTP 503", delivered=True, status=503, retry_after=seconds)
+
+
+def test_reading_request_is_repeated_when_the_server_asks():
+    assert attempts(start_up=60).after(unavailable(25.0), now=0.0) == 25.0
+
+
+@pytest.mark.parametrize("seconds", [60.0, 1e9, float("inf")])
+def test_server_that_asks_for_more_than_the_start_up_gets_no_next_attempt(seconds):
+    with pytest.raises(TransportError, match="Retry-After of"):
+        attempts(start_up=60).after(unavailable(seconds), now=0.0)
+
+
+def test_fruitless_attempts_are_as_many_as_the_policy_says():
+    tries = attempts()
+    assert [tries.after(unavailable(None), now=0.0) for _ in range(2)] == [0.5, 1.0]
+    with pytest.raises(TransportError, match="after 3 attempts"):
+        tries.after(unavailable(None), now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 37.0),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 37.0),
+        ("Sun Nov  6 08:49:37 1994", 37.0),
+        ("Sun, 06 Nov 1994 08:48:59 GMT", 0.0),  # it is past
+        ("soon", None),
+        ("-1", None),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", None),
+    ],
+)
+def test_retry_after_reads_seconds_and_every_kind_of_date(value, seconds):
+    assert retry_after({"retry-after": value}, now=784111740.0) == seconds
+
+
+def test_retry_after_counts_from_the_servers_own_clock():
+    headers = {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT", "date": "Sun, 06 Nov 1994 08:49:30 GMT"}
+    assert retry_after(headers, now=0.0) == 7.0
+
+
+@pytest.fixture
+def far_east(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="Windows takes its time zone from elsewhere")
+@pytest.mark.usefixtures("far_east")
+def test_date_without_a_zone_is_in_utc_wherever_the_client_is():
+    assert retry_after({"retry-after": "Sun Nov  6 08:49:37 1994"}, now=784111740.0) == 37.0
