@@ -36,7 +36,7 @@ class Patience:
         # Kept, as anyio finds no event loop from within a callback of asyncio's.
         self._loop = anyio.lowlevel.current_token().native_token
         self._deadline = math.inf if seconds is None else anyio.current_time() + seconds
-        self._due = 0.0
+        self._due = math.inf  # when the timer rings; never, while there is none
         self._looked = False
         self._cancel_timer: Callable[[], None] | None = None
 
@@ -58,8 +58,9 @@ class Patience:
         self._deadline = deadline
         self._looked = False
         # A later one costs nothing: it is found when the timer rings.
-        if deadline < self._due and self._cancel_timer is not None:
-            self._cancel_timer()
+        if deadline < self._due:
+            if self._cancel_timer is not None:
+                self._cancel_timer()
             self._look_at(deadline)
 
     def _look_at(self, due: float) -> None:

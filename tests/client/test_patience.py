@@ -21,6 +21,13 @@ async def _be_patient():
     return patience.scope.cancelled_caught
 
 
+async def _set_a_limit_late():
+    with Patience(None) as patience:
+        patience.until(anyio.current_time() + 0.05)
+        await anyio.sleep(30)
+    return patience.scope.cancelled_caught
+
+
 RUNNERS = {
     "asyncio.run": lambda function: asyncio.run(function()),
     "anyio on asyncio": anyio.run,
@@ -36,3 +43,8 @@ def test_patience_ends_a_wait_on_every_loop(run):
 @pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
 def test_patience_whose_deadline_moved_lets_the_wait_go_on(run):
     assert not run(_be_patient)
+
+
+@pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
+def test_limit_that_is_set_on_an_endless_wait_ends_it(run):
+    assert run(_set_a_limit_late)
