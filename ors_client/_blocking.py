@@ -145,8 +145,12 @@ class Client:
 
     def __enter__(self) -> Self:
         self._run.start()
+        try:
+            self._run(self._client.__aenter__)
+        except BaseException:
+            self._run.stop()
+            raise
         atexit.register(self.close)
-        self._run(self._client.__aenter__)
         return self
 
     def __exit__(

@@ -10,7 +10,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from ._credentials import Hidden
+from ._credentials import Hidden, check_headers, credentials_in
 from ._credentials import api_key as choose_key
 from ._credentials import environment as variables
 from ._environment import AsyncEnvironment
@@ -42,11 +42,11 @@ class AsyncClient:
         transport: Makes an `httpx.AsyncBaseTransport`. It is called more than once: calls and pings run on two event
             loops, and connections belong to one. The default is aiohttp's on asyncio and httpcore's on trio; it honours
             the proxies and certificates that the environment's variables name.
-        headers: Sent with every request, as some proxies want.
+        headers: Sent with every request, as some proxies want. Those that authenticate show in no error.
         max_sessions: How many sessions may be open at a time; further ones wait, in their order, to be entered.
 
     Raises:
-        ValueError: The URL, the key or `max_sessions` can't be used.
+        ValueError: The URL, the key, a header or `max_sessions` can't be used.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AsyncClient:
         self._timeouts = timeout
         self._limits = limits
         self._make = transport
-        self._headers = dict(headers or {})
+        self._headers = check_headers(headers or {})
         self._max_sessions = max_sessions
         self._server: Server | None = None
 
@@ -109,7 +109,8 @@ class AsyncClient:
         try:
             with anyio.CancelScope(shield=True):
                 if server.keepalive.running:
-                    await anyio.to_thread.run_sync(server.keepalive.close)
+                    # A limiter of its own: the default one may be full of a program's long blocking calls.
+                    await anyio.to_thread.run_sync(server.keepalive.close, limiter=anyio.CapacityLimiter(1))
                 else:  # no wait, and so no thread, which could not be started at interpreter exit
                     server.keepalive.close()
         finally:
@@ -164,7 +165,7 @@ class AsyncClient:
         return self._server
 
     def _transport(self, timeouts: Timeouts) -> Transport:
-        return Transport(
+        transport = Transport(
             self._destination,
             api_key=self._api_key.value or None,
             timeouts=timeouts,
@@ -173,3 +174,5 @@ class AsyncClient:
             headers=self._headers,
             make=self._make,
         )
+        transport.hide(credentials_in(self._headers))
+        return transport

@@ -49,6 +49,8 @@ _KNOWN_DOMAINS: Mapping[str, tuple[str, ...]] = {
     "HUGGING_FACE_HUB_TOKEN": _HUB,
     "HF_TOKEN": _HUB,
 }
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token, RFC 9110, 5.6.2
+_AUTHENTICATES = re.compile(r"auth|cookie|key|secret|token")
 _QUOTES = ('"', "'", "`", '\\"', '\\\\\\"', "&quot;", "&#x27;")
 
 
@@ -119,13 +121,43 @@ def api_key(explicit: str | None, destination: Destination, environ: Mapping[str
         key = explicit
     else:
         raise TypeError(f"An api_key is a string, not {type(explicit).__name__}.")
-    # HTTP strips blanks around a header's value, so such a key would arrive as another one.
-    if key != key.strip() or any(not " " <= character <= "\xff" or "\x7f" <= character <= "\x9f" for character in key):
+    if not _fits_header(key):
         raise ValueError(
             "The API key can't be sent as a header: it holds a blank at its end, a line break, a control character or "
             "one outside of Latin-1. Was it read from a file with its newline?"
         )
     return key or None
+
+
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that a caller wants on every request, with names in lower case.
+
+    Raises:
+        TypeError: A name or a value is not a string.
+        ValueError: A name or a value can't stand in a header. The message never shows the value.
+    """
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise TypeError(f"The header {name!r} is not a string with a string.")
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"A header can't be called {name!r}.")
+        if not _fits_header(value):
+            raise ValueError(
+                f"The value of the header {name!r} can't be sent: it has a blank at an end, a line break, a control "
+                "character or one outside of Latin-1."
+            )
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def credentials_in(headers: Mapping[str, str]) -> set[str]:
+    """Return the values of headers that authenticate, whole and without the scheme before them ("Bearer ...")."""
+    values = [value for name, value in headers.items() if _AUTHENTICATES.search(name.lower())]
+    return {*values, *(value.split()[-1] for value in values if value)}
+
+
+def _fits_header(value: str) -> bool:
+    # HTTP strips blanks around a header's value, so a key with one would arrive as another key.
+    return value == value.strip() and all(" " <= c <= "\xff" and not "\x7f" <= c <= "\x9f" for c in value)
 
 
 def encode_header(secrets: Secrets, *, catalogue: bool) -> str:

@@ -1,17 +1,21 @@
 """The client: nothing happens before it is entered, and everything it holds is let go."""
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import httpx
 import pytest
 from scripted import Peer
 
 import ors_client
-from ors_client import AsyncClient, ClientStateError, Layout, TaskRef
+from ors_client import AsyncClient, ClientStateError, Layout, StatusError, TaskRef
 
 ROOT = Path(__file__).parent.parent.parent
 TASK = TaskRef("train", 0)
@@ -48,6 +52,50 @@ def test_public_names_are_sorted_and_there():
 def test_address_that_can_not_be_one_is_refused(url):
     with pytest.raises((ValueError, TypeError)):
         AsyncClient(url)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x": "a\r\nb: c"}, {"x": "\u20ac"}, {"x": " padded"}, {"a b": "x"}, {"": "x"}, {"x": 7}, {7: "x"}]
+)
+def test_header_that_can_not_be_sent_is_refused_when_the_client_is_made(headers):
+    with pytest.raises((ValueError, TypeError)):
+        AsyncClient("http://peer.test", headers=headers)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "X-Api-Token"])
+async def test_header_that_authenticates_shows_in_no_error(name):
+    echo = httpx.Response(500, json={"detail": "got 'Bearer sk-1234567' (sk-1234567)"})
+    peer = Peer({"GET /list_environments": echo})
+    headers = {name: "Bearer sk-1234567"}
+    async with AsyncClient("http://peer.test", headers=headers, transport=peer.transport) as client:
+        with pytest.raises(StatusError) as caught:
+            await client.list_environments()
+    assert peer.requests[0].headers[name] == "Bearer sk-1234567"
+    assert "sk-1234567" not in f"{caught.value!r} {caught.value.detail}"
+    assert b"sk-1234567" not in pickle.dumps(caught.value)
+
+
+@pytest.mark.anyio
+async def test_client_closes_while_the_program_keeps_every_thread_busy():
+    peer = Peer()
+    free = threading.Event()
+    freed: list[bool] = []
+
+    async def block():
+        freed.append(await anyio.to_thread.run_sync(free.wait, 20.0))
+
+    async with anyio.create_task_group() as group:
+        async with AsyncClient("http://peer.test", transport=peer.transport) as client:
+            async with client.environment().session(TASK):
+                pass
+            limiter = anyio.to_thread.current_default_thread_limiter()
+            for _ in range(int(limiter.total_tokens)):
+                group.start_soon(block)
+            while limiter.available_tokens:
+                await anyio.lowlevel.checkpoint()
+        free.set()
+    assert all(freed)  # none of them had to give up for the client's sake
 
 
 def test_repr_shows_where_and_no_key():
