@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, cast
 
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
+_LISTING = 1000  # characters of a list that is to be chosen from
 
 
 def one_line(text: object, limit: int = _EXCERPT) -> str:
@@ -253,7 +254,7 @@ class EnvironmentNotFound(ORSError):
     def __init__(self, name: str | None, *, available: Sequence[str], url: str | None = None) -> None:
         self.name = name
         self.available = list(available)
-        there = ", ".join(map(repr, self.available)) or "none"
+        there = one_line(", ".join(map(repr, self.available)), _LISTING) or "none"
         problem = (
             f"No environment named {name!r}; this server has: {there}."
             if name is not None

@@ -220,6 +220,13 @@ def test_long_text_of_a_server_is_shortened_in_the_message_only():
     assert error.detail == "x" * 10_000
 
 
+def test_long_list_of_environments_is_shortened_in_the_message_only():
+    names = [f"environment{number}" for number in range(10_000)]
+    error = EnvironmentNotFound("echo", available=names)
+    assert len(str(error)) < 1_200
+    assert error.available == names
+
+
 def test_deadline_is_a_timeout_and_misuse_a_runtime_error():
     assert issubclass(DeadlineExceeded, TimeoutError)
     assert issubclass(ClientStateError, RuntimeError)
