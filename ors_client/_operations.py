@@ -152,7 +152,14 @@ def _list(value: JSONValue) -> list[Any]:
 def _names(value: JSONValue) -> list[str]:
     # A hand-written server may list objects with a name; the standard lists names.
     listed = _list(value.get("environments") if isinstance(value, dict) else value)
-    return [str(_field(cast("JSONValue", item), "name") if isinstance(item, dict) else item) for item in listed]
+    return [_name(_field(cast("JSONValue", item), "name") if isinstance(item, dict) else item) for item in listed]
+
+
+def _name(value: object) -> str:
+    # It becomes a segment of paths, where dots would lead out of the server's own.
+    if not isinstance(value, str) or value in {"", ".", ".."}:
+        raise ValueError("an environment's name is not a string that a path can hold")
+    return value
 
 
 def _splits(value: JSONValue) -> list[Split]:

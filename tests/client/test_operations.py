@@ -182,6 +182,9 @@ def test_answer_is_read(operation, answer, value):
     ("operation", "answer"),
     [
         (operations.list_environments(), {"detail": "x"}),
+        (operations.list_environments(), [None]),
+        (operations.list_environments(), [""]),
+        (operations.list_environments(), [".."]),
         (operations.splits(HERE), {"detail": "x"}),
         (operations.splits(HERE), [7]),
         (operations.tools(HERE, limits=LIMITS), "x"),
