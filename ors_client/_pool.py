@@ -145,7 +145,9 @@ def _default(url: httpx.URL) -> httpx.AsyncBaseTransport:
     proxy = _proxy(url)
     # Reading the certificates of a whole web for a plain connection would cost 20 ms.
     tls: ssl.SSLContext | Literal[False] = httpx.create_ssl_context() if secure else False
-    if isinstance(_current_loop(), asyncio.AbstractEventLoop):
+    # aiohttp takes any proxy for one of HTTP; httpcore knows SOCKS, or says which package does.
+    spoken = proxy is None or proxy.url.scheme in {"http", "https"}
+    if spoken and isinstance(_current_loop(), asyncio.AbstractEventLoop):
         return _aiohttp(tls, proxy)
     return httpx.AsyncHTTPTransport(
         verify=tls,
@@ -191,7 +193,8 @@ def _proxy(url: httpx.URL) -> httpx.Proxy | None:
         return None
     proxies = urllib.request.getproxies()
     found = proxies.get(url.scheme) or proxies.get("all")
-    return httpx.Proxy(found) if found else None
+    # Written without a scheme, as other programs allow it, it would be refused in a message that shows its password.
+    return httpx.Proxy(found if "://" in found else f"http://{found}") if found else None
 
 
 def foreign_errors() -> tuple[type[Exception], ...]:
