@@ -25,6 +25,7 @@ from ._errors import (
     TransportError,
 )
 from ._layout import Layout
+from ._rollouts import Rollout, Rollouts
 from ._session import AsyncSession
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._types import (
@@ -83,6 +84,8 @@ __all__ = [
     "ResponseChars",
     "ResultLost",
     "RetryPolicy",
+    "Rollout",
+    "Rollouts",
     "Secret",
     "Session",
     "SessionLost",

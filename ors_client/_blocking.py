@@ -25,6 +25,7 @@ from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
 from ._layout import Layout
 from ._pool import MakeTransport
+from ._rollouts import Rollouts
 from ._session import AsyncSession
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._types import (
@@ -182,6 +183,11 @@ class Client:
     def leaked_sessions(self) -> int:
         """How many sessions could not be confirmed deleted since the client was entered."""
         return self._client.leaked_sessions
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """The rollouts that the catalogue is told of; see `AsyncClient.rollouts`."""
+        return self._client.rollouts
 
     def list_environments(self, deployment: str | None = None) -> list[str]:
         """Return the names of the server's environments, or of a deployment's; the first is the default."""

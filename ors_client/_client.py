@@ -18,9 +18,11 @@ from ._errors import ClientStateError
 from ._keepalive import Keepalive
 from ._layout import Layout, resolve
 from ._pool import MakeTransport
+from ._rollouts import Rollouts
 from ._server import Server
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._transport import Transport
+from ._uploader import Uploader
 
 
 class AsyncClient:
@@ -75,6 +77,7 @@ class AsyncClient:
         self._headers = check_headers(headers or {})
         self._max_sessions = max_sessions
         self._server: Server | None = None
+        self._uploader: Uploader | None = None
 
     def __repr__(self) -> str:
         layout = self._destination.layout
@@ -93,6 +96,7 @@ class AsyncClient:
             close=self._timeouts.close,
         )
         self._server = Server(self._transport(self._timeouts), keepalive, max_sessions=self._max_sessions)
+        self._uploader = Uploader(lambda: self._transport(self._timeouts), close=self._timeouts.close)
         return self
 
     async def __aexit__(
@@ -101,9 +105,12 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Delete the sessions that are still open, within `Timeouts.close` seconds, and close the connections."""
-        server = self._server
-        if server is None or not server.open:
+        """Delete the sessions that are still open, upload what rollouts told, and close the connections.
+
+        It takes `Timeouts.close` seconds at most.
+        """
+        server, uploader = self._server, self._uploader
+        if server is None or uploader is None or not server.open:
             return
         server.open = False
         try:
@@ -131,6 +138,13 @@ class AsyncClient:
     def leaked_sessions(self) -> int:
         """How many sessions could not be confirmed deleted since the client was entered; each was logged once."""
         return 0 if self._server is None else self._server.keepalive.leaked
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """The rollouts that the catalogue is told of; counts can be read when the client is closed, too."""
+        if self._uploader is None:
+            raise ClientStateError("The client is not open yet: `async with AsyncClient(...) as client:`.")
+        return Rollouts(self._uploader)
 
     async def list_environments(self, deployment: str | None = None) -> list[str]:
         """Return the names of the server's environments; the first is its default.
@@ -176,3 +190,11 @@ class AsyncClient:
         )
         transport.hide(credentials_in(self._headers))
         return transport
+
+
+async def _end(part: Keepalive | Uploader) -> None:
+    if part.running:
+        # A limiter of its own: the default one may be full of a program's long blocking calls.
+        await anyio.to_thread.run_sync(part.close, limiter=anyio.CapacityLimiter(1))
+    else:  # no wait, and so no thread, which could not be started at interpreter exit
+        part.close()
