@@ -1,0 +1,168 @@
+"""Specs and factories in other processes and other trainers than the one that they were made for first."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from episodes import say
+from servers import serve
+from training import IGNORED, make_trainer
+
+from ors_client.record import read
+from trl_bridge import OpenRewardSpec
+
+pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+# --- accelerate
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually):
+    with serve("openreward", "--env", "echo") as server:
+        options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+        options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
+        script = Path(__file__).with_name("two_ranks.py")
+        done = subprocess.run(
+            [sys.executable, "-m", "accelerate.commands.launch", *options, script, server.url, tmp_path],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: server.live() == [])
+    assert {(tmp_path / f"world-{rank}").read_text() for rank in (0, 1)} == {"2 cpu:0"}
+    steps = [entry for entry in json.loads((tmp_path / "log-0").read_text()) if "reward" in entry]
+    assert [step["reward"] for step in steps] == [1.0, 1.0]
+    assert [step["environment/scored"] for step in steps] == [1.0, 1.0]
+    (evaluation,) = [entry for entry in json.loads((tmp_path / "log-0").read_text()) if "eval_reward" in entry]
+    assert evaluation["eval_reward"] == 1.0
+    # Both wrote whole lines to one record: four rollouts in each of two steps and in the evaluation.
+    episodes = list(read(tmp_path / "record"))
+    assert len(episodes) == 2 * (4 + 4 + 4)
+    assert {episode.status for episode in episodes} == {"scored"}
+    assert len({episode.session_id for episode in episodes}) == len(episodes)
+
+
+# --- GRPO's subclass that takes environments
+
+
+def test_trainer_derived_from_grpo_takes_the_slots_as_they_are(echo_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from test_async_grpo import say_the_word
+    from trl.experimental.gmpo import GMPOTrainer
+
+    with OpenRewardSpec(echo_server.url) as spec:
+        trainer = make_trainer(
+            tmp_path,
+            policy=say_the_word,
+            trainer=GMPOTrainer,
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        spec.attach(trainer)
+        trainer.train()
+    steps = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert [step["reward"] for step in steps] == [1.0, 1.0]
+    assert [step["environment/calls"] for step in steps] == [2.0, 2.0]
+
+
+# --- Pools of processes and actors
+
+
+def test_factory_runs_in_a_pool_of_spawned_processes(echo_server, eventually):
+    with OpenRewardSpec(echo_server.url) as spec:
+        factory = spec.environment_factory
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+            results = list(pool.map(say, [factory] * 4, ["hello", "x", "hello", "x"]))
+        assert [(answer, reward) for answer, reward, _ in results] == [
+            ("match", 1.0),
+            ("no match (got 'x')", 0.0),
+        ] * 2
+        assert os.getpid() not in {process for *_, process in results}
+        eventually(lambda: echo_server.live() == [])
+
+
+def test_spec_and_factory_travel_by_cloudpickle_with_what_they_know(echo_server):
+    cloudpickle = pytest.importorskip("cloudpickle")
+    with OpenRewardSpec(echo_server.url, api_key="sk-key", num_tasks=2) as spec:
+        _ = spec.environment_factory
+        script = (
+            "import pickle, sys\n"
+            "spec, say = pickle.load(sys.stdin.buffer)\n"
+            "with spec:\n"
+            "    print(say(spec.environment_factory), len(spec.train_dataset))\n"
+        )
+        work = cloudpickle.dumps((spec, lambda factory: say(factory, "hello")[:2]))
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+            input=work,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().strip() == "('match', 1.0) 2"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ray_actors_hold_a_spec_and_run_its_environments(eventually, monkeypatch):
+    ray = pytest.importorskip("ray")  # 240 MB, so it is left to those who have it
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+    class Worker:
+        def __init__(self, spec):
+            self.spec = spec
+            self.environment = spec.environment_factory()
+
+        def run(self, index, text):
+            prompt = self.environment.reset(**self.spec.train_dataset[index])
+            answer = self.environment.echo(text=text)
+            return prompt, answer, self.spec.reward_funcs(environments=[self.environment])
+
+        def close(self):
+            self.spec.close()
+
+    with (
+        tempfile.TemporaryDirectory() as folder,  # pytest's own path is too long for a socket
+        serve("ours", "--env", "echo") as server,
+        OpenRewardSpec(server.url) as spec,
+    ):
+        _ = spec.environment_factory
+        paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "bridge")))
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            runtime_env={"env_vars": {"PYTHONPATH": paths}},
+            _temp_dir=folder,
+        )
+        try:
+            workers = [ray.remote(Worker).remote(spec) for _ in range(2)]
+            results = ray.get(
+                [worker.run.remote(0, text) for worker, text in zip(workers, "ab", strict=True)], timeout=90
+            )
+            assert results == [
+                ("Call the `echo` tool with text='hello' to win.", f"no match (got '{text}')", [0.0]) for text in "ab"
+            ]
+            ray.get([worker.close.remote() for worker in workers], timeout=30)
+            eventually(lambda: server.live() == [])
+        finally:
+            ray.shutdown()
