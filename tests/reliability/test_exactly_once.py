@@ -53,7 +53,9 @@ def test_fault(seen: dict[str, Seen], case: str) -> None:
 def _allowed(endpoint: Endpoint, expected: Expected) -> set[int]:
     # aiohttp sends a GET that was lost once more of its own accord, within one attempt of ours.
     twice = endpoint.method == "GET" and expected.error is TransportError
-    return {expected.requests, expected.requests * 2} if twice else {expected.requests}
+    # A deletion that does not fit into the close limit, on a busy machine, is sent again in the background.
+    again = endpoint.kind == "delete" and expected.requests == 2
+    return {expected.requests, expected.requests * 2 if twice else expected.requests + again}
 
 
 def _check_outcome(expected, found: Seen) -> None:
