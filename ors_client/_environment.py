@@ -109,8 +109,7 @@ class AsyncEnvironment:
             everything = await self._ask(lambda session_id: tasks(address, split, session_id=session_id), address)
             return everything if whole else everything[start:stop]
         except StatusError as error:
-            # Index-based environments answer 400 "list_tasks is not supported ... index-based API".
-            if not is_missing_route(error) and not (error.status == 400 and "not supported" in error.detail):
+            if not is_missing_route(error) and not _has_no_list(error):
                 raise
         if whole and "task_range" not in self._server.missing:
             found = await self._ask_range(address, split, None, None)
@@ -221,3 +220,11 @@ class AsyncEnvironment:
                 f"{method}() asks the catalogue and needs an environment named 'owner/name', not {self._name!r}."
             )
         return self._name
+
+
+def _has_no_list(error: StatusError) -> bool:
+    """Tell an environment whose tasks can only be had by index from one that failed."""
+    if error.status == 400:
+        return "not supported" in error.detail  # "list_tasks is not supported ... index-based API"
+    # openreward 0.1.50 hands on what the environment's author raised.
+    return error.status == 501 or (error.status == 500 and error.detail.startswith("NotImplementedError"))

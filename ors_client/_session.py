@@ -12,6 +12,7 @@ import logging
 import math
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+from ._connections import Meter
 from ._credentials import Secrets
 from ._errors import (
     ClientStateError,
@@ -26,9 +28,11 @@ from ._errors import (
     EnvironmentNotFound,
     ORSError,
     OutcomeUnknown,
+    ProtocolError,
     SessionLost,
     SetupFailed,
     StatusError,
+    ToolError,
     ToolRejected,
     TransportError,
 )
@@ -49,7 +53,6 @@ from ._operations import (
     tools,
 )
 from ._patience import Patience
-from ._pool import Meter
 from ._retry import is_missing_route
 from ._server import Seat, Server
 from ._shield import see_out
@@ -463,15 +466,30 @@ class AsyncSession:
         return await self._under_way(send)
 
     async def _judge_setup(self, error: StatusError) -> None:
-        """Tell a setup that failed from a prompt that raised: after a failed one, the tools answer 500 as well."""
-        limits = self._server.transport.limits
+        """Tell a setup that failed from a prompt that raised: after a failed one, everything else answers 500 too."""
         try:
-            await self._server.transport.send(task_tools(self._place, self.session_id, limits=limits))
+            await self._probe()
         except StatusError as second:
             if second.status == 500:
                 self._setup_failed = SetupFailed(error.detail, url=error.url, session_id=error.session_id)
                 raise self._setup_failed from error
         self._ready = True
+
+    async def _probe(self) -> None:
+        """Ask for what an environment answers once it is set up, whatever its prompt does."""
+        server = self._server
+        if "task_tools" not in server.missing:
+            try:
+                await server.transport.send(task_tools(self._place, self.session_id, limits=server.transport.limits))
+            except StatusError as error:
+                if not is_missing_route(error):
+                    raise
+                server.missing.add("task_tools")
+            else:
+                return
+        # openreward 0.1.50 and the standard's pages have no such route. A call that names no tool runs none.
+        with suppress(ToolError, ProtocolError, OutcomeUnknown):
+            await server.transport.send(call(self._place, self.session_id, "", {}))
 
     async def _await_setup(self) -> None:
         """Wait for the setup with a request that is safe to repeat, so that a slow one never becomes a lost call."""
