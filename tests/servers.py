@@ -78,10 +78,11 @@ def serve(
     *arguments: str,
     env: Mapping[str, str] | None = None,
     start_seconds: float = _START_SECONDS,
+    python: str = sys.executable,
 ) -> Iterator[Server]:
     """Run a server for the length of a block; on a free port unless the arguments name one."""
     ports = () if {"--split", "--platform", "--port"} & {*arguments} else ("--port", "0")
-    command = [sys.executable, "-m", *_COMMANDS[kind], *arguments, *ports]
+    command = [python, "-m", *_COMMANDS[kind], *arguments, *ports]
     with tempfile.TemporaryDirectory(prefix="ors-server-") as name:
         folder = Path(name)
         variables = {**os.environ, VARIABLE: str(folder / "journal"), **(env or {})}
