@@ -145,11 +145,12 @@ class Figures:
 
     @property
     def pass_curve(self) -> dict[int, tuple[float, int]]:
-        """Pass@k for 1, 2, 4, ... up to the most attempts that a task has."""
+        """Pass@k for 1, 2, 4, ... up to the most attempts that a task has, where half of the tasks have that many."""
         most = max((task.tried for task in self.tasks.values()), default=0)
         powers = [1 << power for power in range(most.bit_length())]
         ks = sorted({*powers, most} - {0})
-        return {k: found for k in ks if (found := self.pass_at(k)) is not None}
+        curve = {k: found for k in ks if (found := self.pass_at(k)) is not None}
+        return {k: (share, tasks) for k, (share, tasks) in curve.items() if 2 * tasks >= len(self.tasks)}
 
 
 def pass_at(k: int, *, tried: int, passed: int) -> float:

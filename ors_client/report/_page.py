@@ -18,7 +18,7 @@ from ._text import Room, duration, escaped, number, percent
 from ._transcript import transcript
 
 _BINS = 60  # points of a curve: more would be noise at this width
-_TOOLS = _TASKS = 25
+_TOOLS, _TASKS = 25, 12
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 

@@ -32,7 +32,9 @@ th, td { text-align:left; padding:5px 14px 5px 0; border-bottom:1px solid var(--
   overflow-wrap:anywhere; }
 th { color:var(--soft); font-weight:600; font-size:.82rem; overflow-wrap:normal; }
 td.n, th.n { text-align:right; font-variant-numeric:tabular-nums; white-space:nowrap; }
-td.b { min-width:110px; vertical-align:middle; }
+td.b { min-width:90px; }
+td.b .bar { margin-top:.42rem; }
+td:first-child { min-width:9rem; }
 .bar { display:block; height:8px; border-radius:4px; background:var(--edge); }
 .bar span { display:block; height:8px; border-radius:4px; background:var(--line); min-width:2px; }
 details { border:1px solid var(--edge); border-radius:8px; margin:8px 0; background:var(--panel); }
@@ -50,6 +52,7 @@ summary .task { font-weight:600; } summary .why { margin-left:auto; }
   flex-wrap:wrap; }
 pre { margin:3px 0; white-space:pre-wrap; overflow-wrap:anywhere; font:.86rem/1.45 ui-monospace,"SF Mono",Menlo,
   Consolas,"DejaVu Sans Mono",monospace; unicode-bidi:plaintext; }
+pre.said { font:inherit; }
 img { display:block; max-width:100%; max-height:22rem; min-height:3rem; margin:6px 0; border:1px solid var(--edge);
   border-radius:4px; image-rendering:auto; }
 @media print { details { break-inside:avoid; } }

@@ -54,14 +54,14 @@ def _body(line: int, episode: EpisodeRecord, room: Room) -> str:
     if len(episode.calls) > _MOST_CALLS:
         parts.append(f'<p class="note">… and {len(episode.calls) - _MOST_CALLS:,} more calls, in the record</p>')
     if episode.said:
-        parts.append(_turn("model", _pre(episode.said, room), kind="model"))
+        parts.append(_turn("model", _said(episode.said, room), kind="model"))
     if episode.failure:
         parts.append(_turn("what broke it", _pre(episode.failure, room), kind="error"))
     return "".join(parts)
 
 
 def _call(call: CallRecord, room: Room) -> str:
-    said = _pre(call.said, room) if call.said else ""
+    said = _said(call.said, room) if call.said else ""
     made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), room), kind="model")
     marks = [
         f'<span class="pill {"good" if call.reward > 0 else "warn"}">reward {number(call.reward)}</span>'
@@ -120,6 +120,10 @@ def _arguments(value: object) -> str:
 
 def _pre(text: str, room: Room) -> str:
     return f"<pre>{room.text(text)}</pre>"
+
+
+def _said(text: str, room: Room) -> str:
+    return f'<pre class="said">{room.text(text)}</pre>'
 
 
 def _turn(who: str, content: str, *, kind: str = "", marks: str = "") -> str:

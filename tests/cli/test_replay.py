@@ -344,6 +344,25 @@ def test_replay_of_what_a_run_recorded_gives_the_same_rewards(ors, echo_server, 
     assert second["statuses"] == {"scored": 2}
 
 
+def test_bridge_trains_on_a_replay_of_its_own_record(echo_server, tmp_path):
+    from trl_bridge import OpenRewardSpec
+
+    def rewards(url, record=None):
+        with OpenRewardSpec(url, num_tasks=2, record=record) as spec:
+            environments = [spec.environment_factory() for _ in spec.train_dataset]
+            for environment, row in zip(environments, spec.train_dataset, strict=True):
+                environment.reset(**row)
+                environment.echo(text="hello")
+            return spec.reward_funcs(environments=environments, prompts=[], completions=[])
+
+    first = rewards(echo_server.url, tmp_path / "a.jsonl")
+    with Terminal("replay", str(tmp_path / "a.jsonl"), "--port", "0") as terminal:
+        terminal.expect("listening on ")
+        terminal.expect("\n")
+        second = rewards(re.search(r"listening on (\S+)", terminal.said)[1])
+    assert first == second == [1.0, 0.0]
+
+
 def test_replay_of_a_record_without_episodes_is_misuse(ors, tmp_path):
     (tmp_path / "a.jsonl").write_text("\n")
     result = ors("replay", tmp_path / "a.jsonl")

@@ -178,6 +178,23 @@ def test_key_is_sent_to_the_model_and_to_nobody_else(run, model, tmp_path):
     assert all(KEY not in text for text in written)
 
 
+def test_key_does_not_follow_a_redirect(run, model):
+    before = len(model.requests())
+    result = run("moved", "-n", 1)
+    assert (result.exit_code, "HTTP 307" in result.stderr) == (1, True)
+    assert len(model.requests()) - before == 1
+
+
+def test_key_that_turns_up_in_an_episode_is_blanked_in_the_record(echo_server, model, tmp_path):
+    async def work():
+        async with AsyncClient(echo_server.url) as client, ChatModel("right", model.url, api_key="hello") as m:
+            await evaluate(client.environment(), [TaskRef("train", 0)], m, record=tmp_path / "a.jsonl")
+
+    anyio.run(work)
+    (episode,) = episodes(tmp_path)
+    assert (episode.calls[0].arguments, episode.reward) == ({"text": "***"}, 1.0)
+
+
 def test_web_page_in_place_of_a_reply_is_told(model):
     async def work():
         async with ChatModel("page", model.url) as page:
@@ -249,6 +266,21 @@ def test_remaining_asks_for_every_task_once_before_any_twice(tmp_path):
     tasks = [TaskRef("train", 0), TaskRef("train", 1)]
     todo = remaining(tasks, tmp_path / "none.jsonl", environment=ECHO, model="m", attempts=2)
     assert todo == [(tasks[0], 0), (tasks[1], 0), (tasks[0], 1), (tasks[1], 1)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_evaluation_tells_of_each_episode_as_it_ends(echo_server, model, tmp_path, backend):
+    told = []
+
+    async def work():
+        tasks = [TaskRef("train", 0), TaskRef("train", 1)]
+        async with AsyncClient(echo_server.url) as client, ChatModel("right", model.url) as m:
+            record = tmp_path / "a.jsonl"
+            await evaluate(client.environment(), tasks, m, record=record, concurrency=1, on_episode=told.append)
+
+    anyio.run(work, backend=backend)
+    assert [episode.index for episode in told] == [0, 1]
+    assert told == episodes(tmp_path)
 
 
 @pytest.mark.parametrize("budget", [{"turns": 0}, {"seconds": -1.0}])
