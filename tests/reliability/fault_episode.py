@@ -96,7 +96,7 @@ def observe(cases: Sequence[Case], server: Server, *, backend: str) -> dict[str,
 
 async def _run(case: Case, upstream: str, seen: Seen) -> None:
     endpoint = case.endpoint
-    with FaultProxy(upstream, idle_timeout=0.1 if case.idle else None) as proxy:
+    with FaultProxy(upstream, idle_timeout=1.0 if case.idle else None) as proxy:
         meets: Iterable = case.meets if isinstance(case.meets, tuple) else () if case.meets is None else (case.meets,)
         for fault in meets:
             proxy.add(Rule(endpoint.method, endpoint.path, fault, times=case.times))

@@ -464,7 +464,7 @@ def _strange() -> Iterator[Row]:
     wrong = {"Content-Type": "application/json; charset=utf-16"}
     yield Row("wrong_charset", ReplaceHeaders(wrong), _harmless(), streams=False)
     yield Row("no_content_type", ReplaceHeaders({"Content-Type": None}), _harmless(), streams=False)
-    yield Row("stale_connection", None, _harmless(), idle=0.3)
+    yield Row("stale_connection", None, _harmless(), idle=1.3)
 
 
 def rows(now: float) -> Iterator[Row]:
