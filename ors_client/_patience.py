@@ -11,6 +11,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,20 +23,79 @@ import anyio.lowlevel
 _LAST_LOOK = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """An event loop and its clock, which are dear to find again for every reading.
+
+    Args:
+        native: asyncio's event loop, or what names trio's.
+        is_asyncio: Whether it is asyncio's.
+        now: anyio's clock on it.
+    """
+
+    native: Any
+    is_asyncio: bool
+    now: Callable[[], float]
+
+    @classmethod
+    def running(cls) -> Loop:
+        """Return the one that runs this code."""
+        native: Any = anyio.lowlevel.current_token().native_token
+        is_asyncio = isinstance(native, asyncio.AbstractEventLoop)
+        return cls(native, is_asyncio, native.time if is_asyncio else anyio.current_time)
+
+    def is_running(self) -> bool:
+        """Whether it runs this code."""
+        if not self.is_asyncio:
+            return anyio.lowlevel.current_token().native_token is self.native
+        try:
+            return asyncio.get_running_loop() is self.native
+        except RuntimeError:  # it is trio that runs
+            return False
+
+    def is_closed(self) -> bool:
+        """Whether it is known that it will not run again."""
+        return self.is_asyncio and self.native.is_closed()
+
+    def call_at(self, moment: float, function: Callable[[], None]) -> Callable[[], None]:
+        """Call `function` at a moment of its clock, while it runs; return what prevents it."""
+        if self.is_asyncio:
+            return self.native.call_at(moment, function).cancel
+        trio: Any = sys.modules["trio"]  # it runs this code
+        scope = trio.CancelScope()
+
+        async def wait() -> None:
+            with scope:
+                await trio.sleep_until(moment)
+                function()
+
+        trio.lowlevel.spawn_system_task(wait)
+        return scope.cancel
+
+    async def look(self) -> None:
+        """Let it take notice of what has arrived at sockets while it was blocked, which takes two turns."""
+        if self.is_asyncio:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        else:
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+
+
 class Patience:
     """A cancel scope with a deadline that may be moved at little cost.
 
     Args:
         seconds: From its making on; `None` waits for ever.
+        loop: The running one, where it is at hand.
     """
 
     __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "_loop", "scope")
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, *, loop: Loop | None = None) -> None:
         self.scope = anyio.CancelScope()
-        # Kept, as anyio finds no event loop from within a callback of asyncio's.
-        self._loop = anyio.lowlevel.current_token().native_token
-        self._deadline = math.inf if seconds is None else anyio.current_time() + seconds
+        self._loop = loop or Loop.running()
+        self._deadline = math.inf if seconds is None else self._loop.now() + seconds
         self._due = math.inf  # when the timer rings; never, while there is none
         self._looked = False
         self._cancel_timer: Callable[[], None] | None = None
@@ -54,7 +114,7 @@ class Patience:
         return bool(self.scope.__exit__(kind, error, traceback))
 
     def until(self, deadline: float) -> None:
-        """Move the deadline, on anyio's clock."""
+        """Move the deadline, on the loop's clock."""
         self._deadline = deadline
         self._looked = False
         # A later one costs nothing: it is found when the timer rings.
@@ -65,10 +125,10 @@ class Patience:
 
     def _look_at(self, due: float) -> None:
         self._due = due
-        self._cancel_timer = _call_at(self._loop, due, self._look)
+        self._cancel_timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        now = self._loop.time() if isinstance(self._loop, asyncio.AbstractEventLoop) else anyio.current_time()
+        now = self._loop.now()
         if now < self._deadline:
             self._look_at(self._deadline)
         elif self._looked and now - self._due < _LAST_LOOK:
@@ -76,19 +136,3 @@ class Patience:
         else:
             self._looked = True
             self._look_at(now + _LAST_LOOK)
-
-
-def _call_at(loop: object, moment: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Call `function` at a moment of anyio's clock, on the running event loop `loop`; return what prevents it."""
-    if isinstance(loop, asyncio.AbstractEventLoop):
-        return loop.call_at(moment, function).cancel
-    trio: Any = sys.modules["trio"]  # it runs this code
-    scope = trio.CancelScope()
-
-    async def wait() -> None:
-        with scope:
-            await trio.sleep_until(moment)
-            function()
-
-    trio.lowlevel.spawn_system_task(wait)
-    return scope.cancel

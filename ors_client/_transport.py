@@ -1,35 +1,31 @@
 """The one module that sends requests, reads streams and sleeps between attempts.
 
 It carries out what the modules above it judge: an `Operation` says what to send, `_stream` what the events mean,
-`_retry` what to do after a failure. Requests go straight to an httpx transport, as a client around it would parse URLs,
-merge headers and build models again for each (it costs two fifths of the CPU). It knows connections and keys, and
-nothing of episodes.
+`_retry` what to do after a failure. It knows keys and the limits on waiting, and nothing of episodes or of how
+connections are made.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
-import anyio.lowlevel
-import httpx
-from httpx_sse import EventSource
 
+from ._connections import Answer, Meter, describe, foreign_errors, meter, was_never_sent
 from ._credentials import redact
 from ._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
+from ._events import EventParser
 from ._json import decode, detail, refuses_body_secrets
 from ._layout import Destination, follow
 from ._operations import Operation
-from ._patience import Patience
-from ._pool import MakeTransport, Meter, Pool, describe, foreign_errors, meter, trace, was_never_sent
+from ._patience import Loop, Patience
+from ._pool import MakeTransport, Pool
 from ._retry import Attempts, Fault, judge_status
 from ._settings import Limits, RetryPolicy, Timeouts
 from ._shield import see_out
@@ -91,18 +87,14 @@ class Transport:
         self.retry = retry
         self._hidden: set[str] = set() if api_key is None else {api_key}
         self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
-        self._pool = Pool(make)
+        self._pool = Pool(make, connect=timeouts.connect)
         self._answered = False
-        self._urls: dict[tuple[str, str], httpx.URL] = {}
         given = {name.lower(): value for name, value in (headers or {}).items()}
         base = {"user-agent": _USER_AGENT, "accept": "*/*", "accept-encoding": "identity"} | given
         self._anonymous = [(name.encode("ascii"), value.encode("latin-1")) for name, value in base.items()]
         self._signed = list(self._anonymous)
         if api_key is not None:
             self._signed.append((b"x-api-key", api_key.encode("latin-1")))
-        # One dict for all requests: httpx transports only read it. The limits on silence are kept here.
-        self._extensions = {"timeout": {"connect": timeouts.connect, "read": None, "write": None, "pool": None}}
-        self._metered = {**self._extensions, "trace": trace}
 
     def hide(self, values: Iterable[str]) -> None:
         """Keep `values` out of every error that is raised from now on."""
@@ -126,62 +118,78 @@ class Transport:
         Raises:
             ORSError: See `_errors`.
         """
-        stream: Stream | None = None
-        attempts = Attempts(
-            operation,
-            policy=self.retry,
-            timeouts=self.timeouts,
-            url=self._address(operation),
-            answered_before=self._answered,
-        )
-        with self._placing(operation), _metered(times):
-            while True:
-                if operation.streamed and (stream is None or operation.idempotent):
-                    # What may be sent afresh is never resumed: a second /create_session gets another id.
-                    stream = Stream(limits=self.limits)
-                if settled is None:
-                    result = await self._attempt(operation, stream)
-                else:
-                    result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
-                if isinstance(result, _Answer):
-                    return self._parse(operation, result.text)
-                started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
-                delay = attempts.after(result, now=anyio.current_time(), started=started)
-                if times is not None and not result.delivered:
-                    if result.status is None:
-                        times.connecting += delay
-                    else:
-                        times.queued += result.waited + delay
-                await anyio.sleep(delay)
+        token = meter.set(times)
+        try:
+            return await self._send(operation, settled, times)
+        except ORSError as error:
+            raise self._placed(error, operation) from error.__cause__
+        finally:
+            meter.reset(token)
 
     async def send_once(self, operation: Operation[T]) -> T:
         """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
-        with self._placing(operation):
+        try:
             result = await self._attempt(operation, None)
             if isinstance(result, Fault):
                 asked_later = not result.delivered and result.status is not None
                 raise (NotYet if asked_later else TransportError)(operation.name, reason=result.reason)
             return self._parse(operation, result.text)
+        except ORSError as error:
+            raise self._placed(error, operation) from error.__cause__
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._pool.aclose()
+
+    async def _send(self, operation: Operation[T], settled: Callable[[T], object] | None, times: Meter | None) -> T:
+        stream: Stream | None = None
+        attempts: Attempts | None = None
+        answered_before = self._answered
+        loop = await self._pool.bind()
+        while True:
+            if operation.streamed and (stream is None or operation.idempotent):
+                # What may be sent afresh is never resumed: a second /create_session gets another id.
+                stream = Stream(limits=self.limits)
+            if settled is None:
+                result = await self._attempt(operation, stream)
+            else:
+                result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
+            if isinstance(result, _Answer):
+                return self._parse(operation, result.text)
+            if attempts is None:
+                attempts = Attempts(
+                    operation,
+                    policy=self.retry,
+                    timeouts=self.timeouts,
+                    url=self._address(operation),
+                    answered_before=answered_before,
+                )
+            started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
+            delay = attempts.after(result, now=loop.now(), started=started)
+            if times is not None and not result.delivered:
+                if result.status is None:
+                    times.connecting += delay
+                else:
+                    times.queued += result.waited + delay
+            await anyio.sleep(delay)
 
     # --- One attempt -------------------------------------------------------------------------------------------------
 
     async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> _Answer | Fault:
         if stream is not None:
             stream.connect()
-        wait = _Wait(self.timeouts, operation)
+        loop = await self._pool.bind()
+        wait = _Wait(self.timeouts, operation, loop)
         fault: Fault | None = None
         with wait.patience:
             try:
-                response = await self._exchange(operation, stream)
+                answer = await self._exchange(operation, stream, loop)
                 wait.heard()
                 try:
-                    return await self._read(operation, response, stream, wait)
+                    return await self._read(operation, answer, stream, wait)
                 finally:
-                    await _close(response)
+                    if not answer.ended:
+                        await _close(answer)
             except foreign_errors() as error:
                 if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
                     raise
@@ -193,7 +201,7 @@ class Transport:
             fault = Fault(f"nothing came for {seconds:g} seconds", delivered=True, silent=wait.limit)
         return replace(
             fault,
-            waited=anyio.current_time() - wait.began,
+            waited=loop.now() - wait.began,
             alive=wait.last_heard - wait.began,
             advanced=stream is not None and stream.advanced,
         )
@@ -206,76 +214,71 @@ class Transport:
             settled(self._parse(operation, result.text))
         return result
 
-    async def _exchange(self, operation: Operation[Any], stream: Stream | None) -> httpx.Response:
+    async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> Answer:
         """Send the request and return the answer's head, following redirects within the origin by hand."""
-        url = self._url(operation.host, operation.path)
-        if not operation.idempotent:
-            # After a blocked event loop, a connection whose closing has arrived still looks usable until the loop has
-            # taken notice of it, which takes two turns.
-            await anyio.lowlevel.checkpoint()
-            await anyio.lowlevel.checkpoint()
-        for _ in range(self.limits.redirects + 1):
-            response = await self._pool.handle(self._request(operation, url, stream))
-            self._answered = True
-            if response.status_code not in {301, 302, 303, 307, 308}:
-                return response
-            if response.status_code in {301, 302, 303}:  # they may turn the request into another one
-                return response
-            await _close(response)
-            url = httpx.URL(follow(str(url), response.headers.get("location", ""), layout=self.destination.layout))
-        raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
-
-    def _request(self, operation: Operation[Any], url: httpx.URL, stream: Stream | None) -> httpx.Request:
+        url = self._hosts[operation.host] + operation.path
         headers = [*(self._signed if operation.authenticated else self._anonymous), *operation.headers]
         body = operation.body
         if stream is not None and stream.task_id is not None and body is not None:
             body = _resuming(body, stream.task_id)
         if body is not None:
             headers.append((b"content-type", b"application/json"))
-        extensions = self._extensions if meter.get() is None else self._metered
-        request = httpx.Request(operation.method, url, headers=headers, content=body, extensions=extensions)
-        request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
-        return request
-
-    def _url(self, host: str, path: str) -> httpx.URL:
-        url = self._urls.get((host, path))
-        if url is None:
-            if len(self._urls) >= 1024:  # paths are few; a program that lists thousands of environments starts over
-                self._urls.clear()
-            url = self._urls[host, path] = httpx.URL(self._hosts[host] + path)
-        return url
+        if not operation.idempotent:
+            # After a blocked event loop, a connection whose closing has arrived still looks usable.
+            await loop.look()
+        for _ in range(self.limits.redirects + 1):
+            answer = await self._pool.send(operation.method, url, headers, body)
+            self._answered = True
+            if answer.status not in {307, 308}:  # the others may turn the request into another one
+                return answer
+            await _close(answer)
+            url = follow(url, answer.headers.get("location", ""), layout=self.destination.layout)
+        raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
 
     async def _read(
-        self, operation: Operation[Any], response: httpx.Response, stream: Stream | None, wait: _Wait
+        self, operation: Operation[Any], answer: Answer, stream: Stream | None, wait: _Wait
     ) -> _Answer | Fault:
-        if response.status_code in {301, 302, 303}:
-            follow(self._address(operation), response.headers.get("location", ""), layout=self.destination.layout)
-        if not 200 <= response.status_code < 300:
-            return self._judge(operation, response, await self._body(response, wait, maximum=_ERROR_BODY))
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if answer.status in {301, 302, 303}:
+            follow(self._address(operation), answer.headers.get("location", ""), layout=self.destination.layout)
+        if not 200 <= answer.status < 300:
+            return self._judge(operation, answer, await self._body(answer, wait, maximum=_ERROR_BODY))
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if stream is None or (operation.json_answer and kind == "application/json"):
-            return _Answer(await self._body(response, wait))
+            return _Answer(await self._body(answer, wait))
         if kind != "text/event-stream":
-            text = await self._body(response, wait, maximum=_ERROR_BODY)
+            text = await self._body(answer, wait, maximum=_ERROR_BODY)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
-        body = _EventBody(response, wait, limits=self.limits)
-        source = EventSource(cast("httpx.Response", body))
-        async with contextlib.aclosing(body.text), contextlib.aclosing(source.aiter_sse()) as events:
-            async for event in events:
-                stream.receive(event.event, event.data)
-                if stream.outcome is not None:
-                    wait.drain()
+        await self._follow(answer, stream, wait)
         if stream.outcome is None:
             return Fault("the stream ended before its result", delivered=True)
         return self._conclude(operation, stream)
 
-    async def _body(self, response: httpx.Response, wait: _Wait, *, maximum: int | None = None) -> str:
+    async def _follow(self, answer: Answer, stream: Stream, wait: _Wait) -> None:
+        """Read a stream to its end, or for a moment beyond its outcome."""
+        parser = EventParser()
+        size = drained = 0
+        while data := await answer.read():
+            wait.heard()
+            if wait.draining:
+                drained += len(data)
+                if drained > _DRAIN_BYTES:
+                    return
+            size += len(data)
+            if size > self.limits.result_bytes:
+                raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
+            for event, text in parser.feed(data):
+                stream.receive(event, text)
+            if stream.outcome is not None:
+                wait.drain()
+        parser.finish()
+
+    async def _body(self, answer: Answer, wait: _Wait, *, maximum: int | None = None) -> str:
         """Read a whole body; with `maximum`, its beginning, fit to be shown."""
         limit = self.limits.result_bytes
         body = bytearray()
-        async for chunk in response.aiter_bytes():
+        while data := await answer.read():
             wait.heard()
-            body += chunk
+            body += data
             if maximum is not None and len(body) >= maximum:
                 break
             if len(body) > limit:
@@ -288,17 +291,17 @@ class Transport:
             excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
             raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
 
-    def _judge(self, operation: Operation[Any], response: httpx.Response, text: str) -> Fault:
+    def _judge(self, operation: Operation[Any], answer: Answer, text: str) -> Fault:
         try:
             body = decode(text, limits=self.limits)
         except (ValueError, ORSError):
             said = text
         else:
             said = detail(body)
-            if response.status_code == 422 and refuses_body_secrets(body):
+            if answer.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
-        judgement = judge_status(operation, response.status_code, response.headers, said, url=url, now=time.time())
+        judgement = judge_status(operation, answer.status, answer.headers, said, url=url, now=time.time())
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement
@@ -306,14 +309,9 @@ class Transport:
     def _address(self, operation: Operation[Any]) -> str:
         return self._hosts[operation.host] + operation.path.partition("?")[0]
 
-    @contextlib.contextmanager
-    def _placing(self, operation: Operation[Any]) -> Generator[None]:
-        """Add the place to errors, which most who raise them do not know, and keep keys and secrets out of them."""
-        try:
-            yield
-        except ORSError as error:
-            place = {"url": self._address(operation), "session_id": operation.session_id}
-            raise error.at(**place, show=self.show) from error.__cause__
+    def _placed(self, error: ORSError, operation: Operation[Any]) -> ORSError:
+        """Add the place to an error, which most who raise one do not know, and keep keys and secrets out of it."""
+        return error.at(url=self._address(operation), session_id=operation.session_id, show=self.show)
 
     # --- Outcomes ----------------------------------------------------------------------------------------------------
 
@@ -341,31 +339,23 @@ class Transport:
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 
-@contextlib.contextmanager
-def _metered(times: Meter | None) -> Generator[None]:
-    token = meter.set(times)
-    try:
-        yield
-    finally:
-        meter.reset(token)
-
-
 class _Wait:
     """The limit on the present wait of one attempt, and when the server was last heard."""
 
-    __slots__ = ("_silence", "began", "draining", "last_heard", "limit", "patience")
+    __slots__ = ("_now", "_silence", "began", "draining", "last_heard", "limit", "patience")
 
-    def __init__(self, timeouts: Timeouts, operation: Operation[Any]) -> None:
+    def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
         self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
-        self.began = self.last_heard = anyio.current_time()
-        self.patience = Patience(getattr(timeouts, self.limit))
+        self._now = loop.now
+        self.began = self.last_heard = loop.now()
+        self.patience = Patience(getattr(timeouts, self.limit), loop=loop)
         self._silence = timeouts.silence
         self.draining = False
 
     def heard(self) -> None:
         """Note a sign of life: from now on the limit is on silence."""
-        self.last_heard = anyio.current_time()
+        self.last_heard = self._now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
         if not self.draining and not self.patience.scope.cancel_called:
             self.limit = "silence"
@@ -375,45 +365,7 @@ class _Wait:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
         if not self.draining:
             self.draining = True
-            self.patience.until(anyio.current_time() + _DRAIN_SECONDS)
-
-
-class _EventBody:
-    """A response as httpx-sse reads it, decoded strictly and within limits.
-
-    httpx obeys a wrong charset, turns invalid UTF-8 into replacement characters, and leaves a byte order mark in the
-    first field's name.
-    """
-
-    headers: Mapping[str, str] = {"content-type": "text/event-stream"}
-
-    def __init__(self, response: httpx.Response, wait: _Wait, *, limits: Limits) -> None:
-        self._response = response
-        self._wait = wait
-        self._limits = limits
-        self.text = self._decode()  # kept, as httpx-sse does not close what it reads from
-
-    def aiter_text(self) -> AsyncIterator[str]:
-        return self.text
-
-    async def _decode(self) -> AsyncGenerator[str]:
-        decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
-        size = drained = 0
-        try:
-            async for chunk in self._response.aiter_bytes():
-                self._wait.heard()
-                size += len(chunk)
-                drained += len(chunk) if self._wait.draining else 0
-                if drained > _DRAIN_BYTES:
-                    return
-                if size > self._limits.result_bytes:
-                    maximum = self._limits.result_bytes
-                    raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=maximum)
-                if text := decoder.decode(chunk):
-                    yield text
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
+            self.patience.until(self._now() + _DRAIN_SECONDS)
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:
@@ -421,10 +373,10 @@ def _resuming(body: bytes, task_id: str) -> bytes:
     return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
 
 
-async def _close(response: httpx.Response) -> None:
+async def _close(answer: Answer) -> None:
     # Cancellation must not leave a connection behind that neither side uses.
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _DRAIN_SECONDS):
         try:
-            await response.aclose()
+            await answer.aclose()
         except foreign_errors():  # it was broken, and is closed now
             pass

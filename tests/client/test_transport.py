@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from ors_client._operations import ping
+from ors_client._patience import Loop
 from ors_client._settings import Timeouts
 from ors_client._transport import _Wait
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():
-    wait = _Wait(Timeouts(response=1e-9), ping("s"))
+    wait = _Wait(Timeouts(response=1e-9), ping("s"), Loop.running())
     with wait.patience:
         with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
             while not wait.patience.scope.cancel_called:

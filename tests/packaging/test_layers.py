@@ -26,6 +26,7 @@ ORDER = {
         "_retry",
         "_patience",
         "_shield",
+        "_connections",
         "_pool",
         "_transport",
         "_background",

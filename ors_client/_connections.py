@@ -1,0 +1,296 @@
+"""The HTTP libraries behind one face: send a request, read its answer, say of a failure whether it was ever sent.
+
+The only module that names them, besides the one that chooses. On asyncio it is aiohttp, spoken to directly, as the
+requests, headers and answers of httpx around it would cost more than aiohttp itself; everywhere else, and for a
+transport that a caller brings, it is httpx's transport interface. It knows nothing of ORS, of event loops or of who
+owns a connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import anyio
+import httpx
+
+if TYPE_CHECKING:
+    import aiohttp
+    import yarl
+
+T = TypeVar("T")
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+# Uvicorn closes idle connections after 5 seconds by default. A request sent on one that is just being closed may have
+# been read or not, and for a call that is not good enough.
+IDLE_SECONDS = 4.0
+
+
+@dataclass(slots=True)
+class Meter:
+    """Where the time of one operation went, besides the server.
+
+    Args:
+        queued: Seconds until the server had room.
+        connecting: Seconds until there was a connection.
+    """
+
+    queued: float = 0.0
+    connecting: float = 0.0
+    _began: float = 0.0
+
+    def begin(self) -> None:
+        """Note that a connection is being made."""
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Note that it was made, or could not be."""
+        self.connecting += time.monotonic() - self._began
+
+
+# HTTP libraries make connections in the context of the request that waits for one.
+meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+class Answer(Protocol):
+    """The head of an answer, and what its body is read from."""
+
+    status: int
+    headers: Mapping[str, str]
+    """With names in any case."""
+    ended: bool
+    """Whether the body was read to its end, so that there is nothing to close."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, decoded; none at its end."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the connection back, or end it where the body was not read to its end."""
+        ...
+
+
+class Connections(Protocol):
+    """Connections to one origin."""
+
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+        """Send a request and return the head of its answer; redirects are not followed."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close them."""
+        ...
+
+
+class HttpxConnections:
+    """Through an httpx transport.
+
+    Args:
+        transport: Has a limit on neither connections nor waiting for one.
+        connect: Seconds for a connection to be made.
+    """
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, connect: float) -> None:
+        self._transport = transport
+        self._urls: dict[str, httpx.URL] = {}
+        # One dict for all requests: transports only read it. The limits on silence are kept elsewhere.
+        timeout = {"connect": connect, "read": None, "write": None, "pool": None}
+        self._extensions = {"timeout": timeout, "trace": _trace}
+
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+        """Send a request and return the head of its answer."""
+        place = parsed(self._urls, url, httpx.URL)
+        request = httpx.Request(method, place, headers=[*headers], content=body, extensions=self._extensions)
+        request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
+        if body:
+            request.stream = _Body(body)
+        return _HttpxAnswer(await self._transport.handle_async_request(request))
+
+    async def aclose(self) -> None:
+        """Close the transport."""
+        await self._transport.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    """A request's body; httpx's own is a generator, of which trio complains when a request is cancelled within it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._left = [body]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+class _HttpxAnswer:
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self.ended = False
+        self._response = response
+        self._body: AsyncIterator[bytes] = response.aiter_bytes()
+
+    async def read(self) -> bytes:
+        async for data in self._body:
+            if data:
+                return data
+        self.ended = True
+        return b""
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+async def _trace(event: str, _: object) -> None:
+    current = meter.get()
+    if current is None or not event.startswith(("connection.connect_tcp.", "connection.start_tls.")):
+        return
+    if event.endswith(".started"):
+        current.begin()
+    else:
+        current.end()
+
+
+class AiohttpConnections:
+    """Through aiohttp, without a limit on connections.
+
+    Args:
+        tls: For https; `False` for a plain origin.
+        proxy: On the way to the origin.
+        connect: Seconds for a connection to be made.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | Literal[False], proxy: httpx.Proxy | None, *, connect: float) -> None:
+        # Importing the package must not import aiohttp, which trio users never need.
+        import aiohttp  # noqa: PLC0415
+        import multidict  # noqa: PLC0415
+        import yarl  # noqa: PLC0415
+
+        class MeteredConnector(aiohttp.TCPConnector):
+            """Tells how long a request waits for a connection; aiohttp's tracing builds URLs for every request."""
+
+            async def connect(
+                self,
+                req: aiohttp.ClientRequest,
+                traces: list[aiohttp.tracing.Trace],
+                timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the parent's signature
+            ) -> aiohttp.connector.Connection:
+                current = meter.get()
+                if current is None:
+                    return await super().connect(req, traces, timeout)
+                current.begin()
+                try:
+                    return await super().connect(req, traces, timeout)
+                finally:
+                    current.end()
+
+        self._session = aiohttp.ClientSession(
+            connector=MeteredConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
+        )
+        self._proxy = None if proxy is None else str(proxy.url)
+        self._proxy_auth = aiohttp.BasicAuth(*proxy.auth) if proxy is not None and proxy.auth is not None else None
+        self._proxy_headers = None if proxy is None else dict(proxy.headers)
+        self._urls: dict[str, yarl.URL] = {}
+        # httpx knows best how to write a URL, and nothing is to be escaped twice.
+        self._parse: Callable[[str], yarl.URL] = lambda url: yarl.URL(str(httpx.URL(url)), encoded=True)
+        self._make_headers = multidict.CIMultiDict[str]
+
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+        """Send a request and return the head of its answer."""
+        response = await self._session.request(
+            method,
+            parsed(self._urls, url, self._parse),
+            headers=self._make_headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]),
+            data=body,
+            allow_redirects=False,
+            proxy=self._proxy,
+            proxy_auth=self._proxy_auth,
+            proxy_headers=self._proxy_headers,
+        )
+        return _AiohttpAnswer(response)
+
+    async def aclose(self) -> None:
+        """Close the session and its connections."""
+        await self._session.close()
+
+
+class _AiohttpAnswer:
+    __slots__ = ("_response", "ended", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.ended = False
+        self._response = response
+
+    async def read(self) -> bytes:
+        data = await self._response.content.readany()
+        self.ended = not data
+        return data
+
+    async def aclose(self) -> None:
+        self._response.release()
+        await self._response.wait_for_close()
+
+
+def parsed(known: dict[str, T], url: str, parse: Callable[[str], T]) -> T:
+    """Parse a URL once: a server has few paths, and a program that lists thousands of environments starts over."""
+    found = known.get(url)
+    if found is None:
+        if len(known) >= 1024:
+            known.clear()
+        found = known[url] = parse(url)
+    return found
+
+
+def foreign_errors() -> tuple[type[Exception], ...]:
+    """Return what HTTP libraries raise when the network or the peer fails.
+
+    Evaluated in an `except` clause, so only after a failure.
+    """
+    theirs = (httpx.RequestError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+    client_error = _aiohttp_error()
+    return theirs if client_error is None else (*theirs, client_error)
+
+
+def _aiohttp_error() -> type[Exception] | None:
+    # Missing from the module while another thread, as that of the keepalive, is still importing it.
+    return getattr(sys.modules.get("aiohttp"), "ClientError", None)
+
+
+def was_never_sent(error: Exception) -> bool:
+    """Tell whether a failure proves that the server saw nothing of the request.
+
+    httpx-aiohttp 0.2.0, which a caller may bring, calls a refused connection and a dropped keep-alive connection alike
+    `ConnectTimeout`, so its cause decides.
+    """
+    client_error = _aiohttp_error()
+    if client_error is not None:
+        for each in (error, error.__cause__):
+            if isinstance(each, client_error):
+                import aiohttp  # noqa: PLC0415 - it is there: this is one of its exceptions
+
+                return isinstance(
+                    each, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
+                )
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+
+
+def describe(error: Exception) -> str:
+    """Say what failed, in the words of the library that met it first."""
+    first = error
+    while first.__cause__ is not None and isinstance(first.__cause__, Exception):
+        first = first.__cause__
+    return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
