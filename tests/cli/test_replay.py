@@ -118,6 +118,15 @@ def test_session_follows_the_take_that_its_calls_are_in():
         assert output.text == text
 
 
+def test_session_stays_in_its_take():
+    takes = [
+        episode(CallRecord(tool=way, output=""), CallRecord(tool="look", output=f"seen from {way}"))
+        for way in ("left", "right")
+    ]
+    _, seen = answers(takes, ("right", {}), ("look", {}))
+    assert seen.text == "seen from right"
+
+
 def test_sessions_of_a_task_that_call_alike_get_its_takes_in_turn():
     takes = [episode(LOST.model_copy(update={"reward": reward})) for reward in (0.25, 0.5)]
 

@@ -161,6 +161,16 @@ def test_broken_endpoint_is_no_reward(echo_server, model, tmp_path):
     assert "after 2 attempts: The model's endpoint answered with HTTP 500" in episode.failure
 
 
+def test_episode_that_breaks_after_a_reward_counts_for_nothing(echo_server, model, tmp_path):
+    async def work():
+        async with AsyncClient(echo_server.url) as client, ChatModel("fading", model.url, attempts=1) as m:
+            await evaluate(client.environment(), [TaskRef("train", 0)], m, record=tmp_path / "a.jsonl")
+
+    anyio.run(work)
+    (episode,) = episodes(tmp_path)
+    assert (episode.status, episode.rewards, episode.reward) == ("failed: ModelError", [0.0], None)
+
+
 def test_refused_key_ends_the_run_and_is_not_shown(run, echo_server, tmp_path):
     result = run("refusing", "-n", 3)
     assert result.exit_code == 1
