@@ -27,6 +27,7 @@ except ImportError:  # Windows: threads are kept apart there, processes are not
 logger = logging.getLogger(__name__)
 
 _HIDDEN = "***"
+_DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 
 # What only some writers know stands in a line only where it is known.
@@ -199,9 +200,11 @@ def _written(block: Block) -> JSONObject:
 
 
 def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
-    """Return `episode` without secrets, in keys and values alike, and without what UTF-8 can't carry."""
+    """Return `episode` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
 
-    def clean(value: Any) -> Any:
+    def clean(value: Any, depth: int = 0) -> Any:
+        if depth > _DEEPEST:
+            return f"(nested more than {_DEEPEST} deep)"
         match value:
             case str():
                 for secret in secrets:
@@ -209,11 +212,13 @@ def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
                 # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
                 return value.encode(errors="backslashreplace").decode()
             case dict():
-                return {clean(key): clean(item) for key, item in cast("dict[Any, Any]", value).items()}
+                return {clean(key): clean(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
             case list() | tuple():
-                return [clean(item) for item in cast("list[Any]", value)]
-            case _:
+                return [clean(item, depth + 1) for item in cast("list[Any]", value)]
+            case None | bool() | int() | float() | datetime():
                 return value
+            case _:  # an argument that the client refused to send
+                return clean(repr(value))
 
     return EpisodeRecord.model_validate(clean(episode.model_dump()))
 

@@ -109,6 +109,17 @@ def test_record_keeps_numbers_that_json_can_not_carry_readable(path):
     assert episode.calls[0].arguments == {"x": None, "y": 2**80}
 
 
+def test_record_names_what_json_can_not_hold(path):
+    deep = []
+    for _ in range(300):
+        deep = [deep]
+    call = CallRecord(tool="echo", arguments={"deep": deep, "set": {7}})
+    RecordWriter(path).append(EPISODE.model_copy(update={"calls": [call]}))
+    (episode,) = read(path)
+    assert "nested more than 100 deep" in str(episode.calls[0].arguments["deep"])
+    assert episode.calls[0].arguments["set"] == "{7}"
+
+
 def test_record_lines_of_many_threads_do_not_mix(path):
     writer = RecordWriter(path)
     episodes = [EPISODE.model_copy(update={"index": index, "prompt": str(index) * 20_000}) for index in range(64)]
