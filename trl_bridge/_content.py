@@ -24,20 +24,18 @@ _LONGEST_TYPE = 60  # a type is a word; a server that sends an essay gets it sho
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one output becomes: the value for TRL, and what had to be left out of it.
+    """What one output becomes.
 
     Args:
         value: Text, or content blocks (`{"type": "text", ...}` and `{"type": "image", "image": PIL.Image}`) if and only
             if there is an image among them: many chat templates drop a list of text blocks or print its repr.
+        shown: The text in `value`.
         full_text: The text before it was cut, to the letter.
-        dropped_images: The images that `value` only speaks of.
-        cut_chars: The characters of the text that `value` lacks.
     """
 
     value: str | list[dict[str, Any]]
+    shown: str
     full_text: str
-    dropped_images: int = 0
-    cut_chars: int = 0
 
 
 def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, empty: str = "(no output)") -> Content:
@@ -49,22 +47,23 @@ def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, 
         max_chars: The longest text, its cut marker included; images do not count.
         empty: Stands for the text where there is nothing at all.
     """
-    pieces, dropped_images = _pieces(blocks, images=images)
+    pieces = _pieces(blocks, images=images)
     full_text = "\n".join(piece for piece in pieces if isinstance(piece, str))
     segments = _joined(pieces)
     length = sum(len(segment) for segment in segments if isinstance(segment, str))
-    kept = length
     if max_chars is not None and length > max_chars:
-        segments, kept = _cut(segments, length=length, max_chars=max_chars)
-    value: str | list[dict[str, Any]] = []
+        segments = _cut(segments, length=length, max_chars=max_chars)
+    parts: list[dict[str, Any]] = []
     for segment in segments:
         if not isinstance(segment, str):
-            value.append({"type": "image", "image": segment})
+            parts.append({"type": "image", "image": segment})
         elif segment:
-            value.append({"type": "text", "text": encodable(segment)})
-    if not any(part["type"] == "image" for part in value):
-        value = "".join(part["text"] for part in value) if full_text.strip("\n") else empty
-    return Content(value=value, full_text=full_text, dropped_images=dropped_images, cut_chars=length - kept)
+            parts.append({"type": "text", "text": encodable(segment)})
+    shown = "".join(part["text"] for part in parts if part["type"] == "text")
+    if any(part["type"] == "image" for part in parts):
+        return Content(value=parts, shown=shown, full_text=full_text)
+    shown = shown if full_text.strip("\n") else empty
+    return Content(value=shown, shown=shown, full_text=full_text)
 
 
 def encodable(text: str) -> str:
@@ -76,11 +75,10 @@ def encodable(text: str) -> str:
     return text
 
 
-def _pieces(blocks: Sequence[Block], *, images: bool) -> tuple[list[str | Image.Image], int]:
-    """Return texts and decoded images in order, markers in place of what is not passed, and how many images that is."""
+def _pieces(blocks: Sequence[Block], *, images: bool) -> list[str | Image.Image]:
+    """Return texts and decoded images in order, with markers in place of what is not passed."""
     pieces: list[str | Image.Image] = []
     missing: Counter[str] = Counter()  # the types in the run of images at hand, so that a run gets one marker
-    dropped = 0
     pixels = _Pixels()
     for block in (*_flat(blocks), None):
         if isinstance(block, ImageBlock):
@@ -92,11 +90,10 @@ def _pieces(blocks: Sequence[Block], *, images: bool) -> tuple[list[str | Image.
             piece = None if block is None else _text(block)
         if missing:
             pieces.append(_left_out(missing, unreadable=images))
-            dropped += missing.total()
             missing.clear()
         if piece is not None:
             pieces.append(piece)
-    return pieces, dropped
+    return pieces
 
 
 def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
@@ -171,8 +168,8 @@ def _joined(pieces: Sequence[str | Image.Image]) -> list[str | Image.Image]:
     return joined
 
 
-def _cut(segments: Sequence[str | Image.Image], *, length: int, max_chars: int) -> tuple[list[str | Image.Image], int]:
-    """Take characters out of the middle; returns what is left, with a marker in the gap, and how many were kept."""
+def _cut(segments: Sequence[str | Image.Image], *, length: int, max_chars: int) -> list[str | Image.Image]:
+    """Take characters out of the middle; return what is left, with a marker in the gap."""
     # The number cut has at most as many digits as the length, so a marker of this size always fits.
     kept = max(0, max_chars - len(_marker(length, length)))
     head = kept - kept // 2
@@ -197,7 +194,7 @@ def _cut(segments: Sequence[str | Image.Image], *, length: int, max_chars: int) 
         else:
             out.append(after)
         position = end
-    return out, kept
+    return out
 
 
 def _marker(cut: int, length: int) -> str:

@@ -146,17 +146,17 @@ class Episode:
                     await self._send(self._session, tool.name, {} if tool.arg is None else {tool.arg: message})
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
-        """Close the books, write the record, and delete the session in the background; the first end counts."""
+        """Close the books, delete the session in the background, and write the record; the first end counts."""
         if not self.rollout.end(self.seconds, failure=failure, cut=cut):
             return
         self.live.running.discard(self)
         if failure is not None:
             logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
-        if not self.unwanted:
-            self.live.record(self._as_record())
         session, self._session = self._session, None
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))
+        if not self.unwanted:
+            self.live.record(self._as_record())
 
     async def close(self) -> None:
         """End the episode as it stands, as nobody will call any more, and wait until its session is deleted."""
@@ -213,10 +213,10 @@ class Episode:
 
     async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any]) -> Shown:
         sent = time.monotonic()
+        output: ToolOutput | None = None
         try:
             with anyio.move_on_after(self._remaining_seconds()):
                 output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
-                return self._answered(name, arguments, output, seconds=time.monotonic() - sent)
         except (ToolRejected, ToolFailed) as error:
             said = error.detail or f"The tool {name!r} failed without a word."
             raise self._refused(name, arguments, said, seconds=time.monotonic() - sent) from error
@@ -230,6 +230,8 @@ class Episode:
         except asyncio.CancelledError:
             self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), sent=sent)
             raise
+        if output is not None:
+            return self._answered(name, arguments, output, seconds=time.monotonic() - sent)
         said = "The episode's time was up."
         self.rollout.refused(name, arguments, said, shown=OVER, seconds=time.monotonic() - sent)
         self.end(cut="seconds")
@@ -237,16 +239,15 @@ class Episode:
 
     def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, seconds: float) -> Shown:
         content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
-        shown = content.value if isinstance(content.value, str) else content.full_text
-        self.rollout.answered(name, arguments, output, shown=shown, seconds=seconds)
+        self.rollout.answered(name, arguments, output, shown=content.shown, seconds=seconds)
         if self.rollout.finished:
             self.end()
         return content.value
 
     def _refused(self, name: str, arguments: dict[str, Any], said: str, *, seconds: float) -> SpokenError:
         content = to_content([TextBlock(text=said)], images=False, max_chars=self._room())
-        self.rollout.refused(name, arguments, said, shown=str(content.value), seconds=seconds)
-        return SpokenError(content.value)
+        self.rollout.refused(name, arguments, said, shown=content.shown, seconds=seconds)
+        return SpokenError(content.shown)
 
     def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, sent: float) -> Shown:
         self.rollout.refused(name, arguments, failure.message, shown=OVER, seconds=time.monotonic() - sent)

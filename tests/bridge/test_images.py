@@ -6,6 +6,7 @@ from vision import build_processor, build_vision_model
 
 from ors_client.record import read
 from trl_bridge import OpenRewardSpec
+from trl_bridge._episode import OVER
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 
@@ -39,6 +40,16 @@ def test_text_model_is_told_how_many_images_it_does_not_see(make_spec, server):
     assert environment.reset(task_index=0) == "Paint this colour.\n[1 image left out: image/png]"
     assert environment.look() == "[1 image left out: image/png]"
     assert environment.gallery() == ("[1 image left out: image/png]\nbetween\n[2 images left out: image/png]")
+
+
+def test_characters_that_a_vision_model_was_not_shown_count_for_nothing(make_spec, ours):
+    limits = {"max_output_chars": 5, "max_episode_chars": 13}
+    environment = make_spec(ours.url, env_name=IMAGES, images=True, **limits).environment_factory()
+    environment.reset(task_index=0)
+    for shown in (5, 5, 3):  # of 13; the texts have 7 each
+        assert len(colours(environment.gallery())[1]) == shown
+        assert len(environment.last_output) == shown
+    assert environment.gallery() == OVER
 
 
 # --- What the model sees

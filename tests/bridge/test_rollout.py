@@ -523,6 +523,23 @@ def test_record_has_unfinished_episodes_once_they_are_let_go(make_spec, ours, tm
     ]
 
 
+def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record(make_spec, ours, tmp_path, eventually):
+    path = tmp_path / "episodes.jsonl"
+    environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
+    environment.reset(task_index=0)
+    deep = []
+    for _ in range(300):
+        deep = [deep]
+    for argument in (deep, object()):
+        with pytest.raises(SpokenError):
+            environment.echo(text=argument)
+    assert environment.echo(text="hello") == "match"
+    assert environment.rewards == [None, None, 1.0]
+    (episode,) = read(path)
+    assert (episode.reward, [call.reward for call in episode.calls]) == (1.0, [None, None, 1.0])
+    eventually(lambda: ours.live() == [])
+
+
 def test_record_that_can_not_be_written_does_not_end_the_run(make_spec, ours, tmp_path, caplog):
     spec = make_spec(ours.url, env_name="echoenvironment", record=tmp_path)
     environment = spec.environment_factory()
