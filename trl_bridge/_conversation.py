@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -23,6 +24,7 @@ from ors_client import (
 )
 
 from ._content import to_content
+from ._schema import DEEPEST, too_deep
 
 Chat = list[dict[str, Any]]
 
@@ -118,7 +120,13 @@ def final_answer(completion: object) -> str | None:
 def _call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     function = cast("Mapping[str, Any]", call.get("function") or {})
     arguments = function.get("arguments")
-    # What a model wrote there need not be an object; a judge is shown it all the same.
+    # What a model wrote there need not be an object, nor anything that can be sent; a judge is shown it all the same.
+    if too_deep(arguments):
+        arguments = f"(nested more than {DEEPEST} deep)"
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (ValueError, TypeError):
+        arguments = repr(arguments)
     shown = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
     return str(function.get("name")), shown
 

@@ -107,6 +107,20 @@ def test_arguments_that_are_no_object_are_shown_to_the_judge_all_the_same():
     assert message.blocks[0].input == {"arguments": ["x"]}
 
 
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), nested(600), nested(900)], ids=["nan", "inf", 600, 900])
+def test_arguments_that_can_not_be_sent_are_shown_to_the_judge_as_text(value):
+    call = {"function": {"name": "note", "arguments": {"note": value}}}
+    (message,) = from_chat([{"role": "assistant", "content": "", "tool_calls": [call]}], names={})
+    assert isinstance(message.blocks[0].input["arguments"], str)
+
+
 # --- The terminal tool
 
 

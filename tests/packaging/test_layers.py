@@ -49,8 +49,8 @@ ORDER = {
     "trl_bridge": (
         "_hints",
         "_content",
-        "_conversation",
         "_schema",
+        "_conversation",
         "_tools",
         "_dataset",
         "_scoring",
