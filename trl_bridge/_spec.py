@@ -141,8 +141,7 @@ class OpenRewardSpec:
         keepalive: KeepalivePolicy | None = None,
         timeout: Timeouts | None = None,
     ) -> None:
-        if num_tasks is not None and indices is not None:
-            raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
+        _check_choice(num_tasks, indices)
         servers, name = _places(target, env_name)
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
@@ -211,7 +210,11 @@ class OpenRewardSpec:
             split: The split.
             num_tasks: The first so many; by default the spec's own number, if it has one.
             indices: Exactly these.
+
+        Raises:
+            ValueError: There is no such split or task, or both ways choose tasks.
         """
+        _check_choice(num_tasks, indices)
         if indices is not None:
             return self._build(self._fetch(split, num_tasks=None, indices=_checked_indices(indices)))
         return self._build(self._fetch(split, num_tasks=_checked_count(num_tasks) or self._num_tasks, indices=None))
@@ -402,7 +405,7 @@ def _places(
             raise ValueError("target is an empty list; name at least one server.")
         for place in places:
             if isinstance(place, str) and "://" not in place:
-                raise ValueError(f"Each of several targets is a URL, unlike {place!r}.")
+                raise ValueError(f"Each of several targets is a URL, unlike {_shown(place)!r}.")
             _checked_url(place)
         return places, env_name
     if "://" in target:
@@ -410,14 +413,23 @@ def _places(
         return (target,), env_name
     if not _CATALOGUE_NAME.fullmatch(target):
         raise ValueError(
-            f"{target!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
+            f"{_shown(target)!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
         )
     return (None,), target
+
+
+def _shown(target: str) -> str:
+    return re.sub(r"(?s).*@", "***@", target)  # what stands before it may be a password
 
 
 def _checked_url(place: str | Layout) -> None:
     if isinstance(place, str):
         Layout.single(place)  # raises where a client would, but when the mistake is made
+
+
+def _check_choice(num_tasks: int | None, indices: Sequence[int] | None) -> None:
+    if num_tasks is not None and indices is not None:
+        raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
 
 
 def _checked_count(num_tasks: int | None) -> int | None:

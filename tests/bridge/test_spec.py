@@ -47,6 +47,8 @@ def run_script(body, *arguments):
     [
         ({"target": "localhost"}, ValueError, "'localhost'.*http://"),
         ({"target": "localhost:8000"}, ValueError, "'localhost:8000'.*http://"),
+        ({"target": "me:pass@localhost:8000"}, ValueError, r"^'\*\*\*@localhost:8000'"),
+        ({"target": [NOWHERE, "me:pass@localhost"]}, ValueError, r"unlike '\*\*\*@localhost'"),
         ({"target": "ftp://localhost"}, ValueError, "ftp"),
         ({"target": []}, ValueError, "empty"),
         ({"target": [NOWHERE, "owner/name"]}, ValueError, "'owner/name'"),
@@ -163,6 +165,11 @@ def test_dataset_of_another_split_is_served_by_the_same_environments(make_spec, 
     assert rows["task_index"][:] == [4]
     environment = spec.environment_factory()
     assert environment.reset(**rows[0]) == "alpha: alpha-test-4"
+
+
+def test_dataset_of_another_split_takes_one_choice_of_tasks():
+    with pytest.raises(ValueError, match=r"num_tasks=3.*indices=\[1\]"):
+        OpenRewardSpec(NOWHERE).dataset("test", num_tasks=3, indices=[1])
 
 
 def test_dataset_is_fetched_once(make_spec, ours):
