@@ -59,7 +59,7 @@ def environment_reward(
     ours = [seat for seat in seats if seat is not None]
     if log_metric is not None and ours:
         attach_to_owner(log_metric)
-        for name, value in (_metrics(ours) | _metrics_by_name(seats, rewards, environment or ())).items():
+        for name, value in (_metrics(ours) | _metrics_by_name(seats, environment or ())).items():
             log_metric(name, value)
     if log_extra is not None and ours:
         log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
@@ -99,43 +99,32 @@ def _metrics(seats: Sequence[Seat]) -> dict[str, float]:
         if live is not None:
             live.trouble.update(trouble)
             trouble.update(dict.fromkeys(live.trouble, 0))
-    totals = {
-        "scored": sum(seat.reward is not None for seat in seats),
-        "finished": sum(rollout.finished for rollout in rollouts),
-        "failed": sum(rollout.failure is not None for rollout in rollouts),
-        "cut": sum(rollout.cut is not None for rollout in rollouts),
-        "calls": sum(len(rollout.calls) for rollout in rollouts),
-        "late_calls": sum(rollout.late_calls for rollout in rollouts),
-        "seconds": sum(seat.seconds for seat in seats),
-        **trouble,
-    }
+    late_calls = sum(rollout.late_calls for rollout in rollouts)
+    totals = {**_totals(seats), "late_calls": late_calls, **trouble}
     means = {f"environment/{name}": total / len(seats) for name, total in totals.items()}
     sessions = sum(live.servers.sessions for live in lives if live is not None)
     return means | {"environment/sessions_open": float(sessions)}
 
 
-def _metrics_by_name(
-    seats: Sequence[Seat | None], rewards: Sequence[float | None], names: Sequence[str]
-) -> dict[str, float]:
+def _metrics_by_name(seats: Sequence[Seat | None], names: Sequence[str]) -> dict[str, float]:
     """Return what the rollouts of each of several environments met; the mean reward is that of the scored ones."""
     metrics: dict[str, float] = {}
     for name in sorted(set(names)):
-        mine = [
-            (seat, reward)
-            for seat, reward, own in zip(seats, rewards, names, strict=True)
-            if own == name and seat is not None
-        ]
-        rollouts = [seat.rollout for seat, _ in mine]
-        scored = [reward for _, reward in mine if reward is not None]
-        totals = {
-            "scored": len(scored),
-            "finished": sum(rollout.finished for rollout in rollouts),
-            "failed": sum(rollout.failure is not None for rollout in rollouts),
-            "cut": sum(rollout.cut is not None for rollout in rollouts),
-            "calls": sum(len(rollout.calls) for rollout in rollouts),
-            "seconds": sum(seat.seconds for seat, _ in mine),
-        }
-        metrics |= {f"environments/{name}/{key}": total / len(mine) for key, total in totals.items() if mine}
+        mine = [seat for seat, own in zip(seats, names, strict=True) if own == name and seat is not None]
+        metrics |= {f"environments/{name}/{key}": total / len(mine) for key, total in _totals(mine).items() if mine}
+        scored = [reward for seat in mine if (reward := seat.reward) is not None]
         if scored:
             metrics[f"environments/{name}/reward"] = math.fsum(scored) / len(scored)
     return metrics
+
+
+def _totals(seats: Sequence[Seat]) -> dict[str, float]:
+    rollouts = [seat.rollout for seat in seats]
+    return {
+        "scored": sum(seat.reward is not None for seat in seats),
+        "finished": sum(rollout.finished for rollout in rollouts),
+        "failed": sum(rollout.failure is not None for rollout in rollouts),
+        "cut": sum(rollout.cut is not None for rollout in rollouts),
+        "calls": sum(len(rollout.calls) for rollout in rollouts),
+        "seconds": sum(seat.seconds for seat in seats),
+    }
