@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from trl_bridge._content import encodable
+from ._content import encodable
 
 DEEPEST = 64
 """Levels of a schema that are passed on: templates and pickle work recursively, within Python's 1000 frames."""

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ors_client import ToolSpec
-from trl_bridge._content import encodable
-from trl_bridge._hints import Parameter, parameters
-from trl_bridge._schema import DEEPEST, carried, too_deep
+
+from ._content import encodable
+from ._hints import Parameter, parameters
+from ._schema import DEEPEST, carried, too_deep
 
 logger = logging.getLogger(__name__)
 
