@@ -244,7 +244,12 @@ class Keepalive:
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(entry: Entry) -> None:
             with contextlib.suppress(ORSError):
-                await self._delete_once(transport, entry)
+                while True:
+                    try:
+                        await self._delete_once(transport, entry)
+                        break
+                    except NotYet:  # as its backend is starting, there is time left to ask again
+                        await asyncio.sleep(_LOOK_EVERY)
                 try:
                     await self._delete_when_begun(transport, entry)
                 finally:
