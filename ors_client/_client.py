@@ -115,11 +115,9 @@ class AsyncClient:
         server.open = False
         try:
             with anyio.CancelScope(shield=True):
-                if server.keepalive.running:
-                    # A limiter of its own: the default one may be full of a program's long blocking calls.
-                    await anyio.to_thread.run_sync(server.keepalive.close, limiter=anyio.CapacityLimiter(1))
-                else:  # no wait, and so no thread, which could not be started at interpreter exit
-                    server.keepalive.close()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_end, uploader)
+                    await _end(server.keepalive)
         finally:
             with anyio.CancelScope(shield=True):
                 await server.transport.aclose()
