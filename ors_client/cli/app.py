@@ -11,7 +11,7 @@ from .report import report
 from .run import run
 
 app = typer.Typer(
-    help="Look at, check and play the environments of an Open Reward Standard server.",
+    help="Look at, check, play and evaluate with the environments of an Open Reward Standard server.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

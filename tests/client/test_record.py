@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, read
+from ors_client import ImageBlock, TextBlock, ToolResultBlock, UnknownBlock
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, numbered, read, written
 
 EPISODE = EpisodeRecord(
     environment="echo",
@@ -142,3 +143,30 @@ def test_record_lines_of_several_processes_do_not_mix(path):
     for worker in workers:
         worker.join(60)
     assert sorted(episode.index for episode in read(path)) == list(range(60))
+
+
+def test_record_holds_what_only_some_writers_know_where_it_is_known(path):
+    image = ImageBlock(data="aGk=", mime_type="image/png")
+    call = CallRecord(tool="look", blocks=written([image]), said="I look.", timing={"queued": 0.5})
+    episode = EPISODE.model_copy(update={"calls": [call], "model": "m", "attempt": 0, "usage": {"requests": 1}})
+    RecordWriter(path).append(episode)
+    assert list(read(path)) == [episode]
+    line = json.loads(path.read_text())
+    assert line["calls"][0]["blocks"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    assert {"model", "attempt", "usage"} <= set(line)
+    assert {"messages", "said", "timing"}.isdisjoint(line)
+
+
+def test_written_blocks_are_those_of_the_standard_however_deep():
+    video = {"type": "video", "url": "x"}
+    result = ToolResultBlock(tool_call_id="c", blocks=[TextBlock(text="a"), UnknownBlock(type="video", raw=video)])
+    assert written([result])[0]["blocks"] == [{"type": "text", "text": "a"}, video]
+
+
+def test_record_lines_can_be_read_by_their_numbers(path, caplog):
+    for index in range(3):
+        RecordWriter(path).append(EPISODE.model_copy(update={"index": index}))
+    with path.open("ab") as file:
+        file.write(b"half")
+    assert [(number, episode.index) for number, episode in numbered(path, only={1, 3})] == [(1, 0), (3, 2)]
+    assert caplog.records == []
