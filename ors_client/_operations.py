@@ -1,9 +1,8 @@
-"""Each ORS endpoint as a value: what to send, how to read the answer, and whether sending it twice is safe.
+"""Each ORS endpoint as a value: what to send, who reads the answer, and whether sending it twice is safe.
 
 An `Operation` is built from plain arguments, holds its body as bytes and its parser as a function, and does no I/O. It
 does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown
-fields and some reject nulls. Parsers raise `ValueError` for an answer that breaks the standard, and a tool's errors for
-what a tool answers; whoever sends the operation adds the address.
+fields and some reject nulls. What an answer means is known in `_answers`.
 
 Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 """
@@ -12,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
-from pydantic import TypeAdapter
-
-from ._errors import LimitExceeded, ORSError, ProtocolError, ToolFailed, ToolRejected
+from . import _answers as answers
+from ._errors import ORSError, ProtocolError, ToolFailed
 from ._json import encode
 from ._settings import Limits
 from ._types import (
@@ -30,6 +28,7 @@ from ._types import (
     Split,
     Task,
     TaskDifficulty,
+    TaskRef,
     ToolList,
     ToolOutput,
 )
@@ -122,118 +121,46 @@ def _header_value(value: str) -> bytes:
     return value.encode("ascii")
 
 
-# --- Reading answers -------------------------------------------------------------------------------------------------
-
-_blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Block])
-_messages: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
-_difficulties: TypeAdapter[list[TaskDifficulty]] = TypeAdapter(list[TaskDifficulty])
-_scores: TypeAdapter[list[GroupScore]] = TypeAdapter(list[GroupScore])
-
-
-def _object(value: JSONValue) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"an object was expected, not a {type(value).__name__}")  # noqa: TRY004 - a server's mistake
-    return value
-
-
-def _field(value: JSONValue, key: str) -> Any:
-    found = _object(value)
-    if found.get(key) is None:
-        raise ValueError(f"the field {key!r} is missing")
-    return found[key]
-
-
-def _list(value: JSONValue) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"a list was expected, not a {type(value).__name__}")  # noqa: TRY004 - a server's mistake
-    return value
-
-
-def _names(value: JSONValue) -> list[str]:
-    # A hand-written server may list objects with a name; the standard lists names.
-    listed = _list(value.get("environments") if isinstance(value, dict) else value)
-    return [_name(_field(cast("JSONValue", item), "name") if isinstance(item, dict) else item) for item in listed]
-
-
-def _name(value: object) -> str:
-    # It becomes a segment of paths, where dots would lead out of the server's own.
-    if not isinstance(value, str) or value in {"", ".", ".."}:
-        raise ValueError("an environment's name is not a string that a path can hold")
-    return value
-
-
-def _splits(value: JSONValue) -> list[Split]:
-    listed = value.get("splits") if isinstance(value, dict) else value
-    return [
-        Split(name=item) if isinstance(item, str) else Split.model_validate(_object(item)) for item in _list(listed)
-    ]
-
-
-def _tools(value: JSONValue, limits: Limits) -> ToolList:
-    listed = {"tools": value} if isinstance(value, list) else _object(value)
-    tools = listed.get("tools")
-    if isinstance(tools, list) and len(cast("list[object]", tools)) > limits.tools:
-        raise LimitExceeded("The server lists too many tools", limit="tools", maximum=limits.tools)
-    return ToolList.model_validate(listed)
-
-
-def _session_id(value: JSONValue) -> str:
-    session_id = _field(value, "sid")
-    if not isinstance(session_id, str) or not 0 < len(session_id) <= 256 or not session_id.isprintable():
-        raise ValueError("the session id is not a printable string of at most 256 characters")
-    _header_value(session_id)
-    return session_id
-
-
-def _version(value: JSONValue) -> str | None:
-    version = value.get("version") if isinstance(value, dict) else None
-    return version if isinstance(version, str) else None
-
-
-def _nothing(_: JSONValue) -> None:
-    return None
-
-
 # --- The endpoints ---------------------------------------------------------------------------------------------------
 
 
 def list_environments(*, deployment: str | None = None, session_id: str | None = None) -> Operation[list[str]]:
     """GET /list_environments: names in order of registration, the first being the default."""
-    return Operation("GET", "/list_environments", _names, headers=headers(deployment=deployment, session_id=session_id))
+    return Operation(
+        "GET", "/list_environments", answers.environments, headers=headers(deployment=deployment, session_id=session_id)
+    )
 
 
 def version(*, deployment: str | None = None, session_id: str | None = None) -> Operation[str | None]:
     """GET /version, which ors-sdk and openreward before 0.1.70 do not have."""
-    return Operation("GET", "/version", _version, headers=headers(deployment=deployment, session_id=session_id))
+    return Operation("GET", "/version", answers.version, headers=headers(deployment=deployment, session_id=session_id))
 
 
 def splits(address: Address, *, session_id: str | None = None) -> Operation[list[Split]]:
     """GET /{environment}/splits."""
-    return _discovery("GET", address, "splits", _splits, session_id)
+    return _discovery("GET", address, "splits", answers.splits, session_id)
 
 
 def tools(address: Address, *, limits: Limits, session_id: str | None = None) -> Operation[ToolList]:
     """GET /{environment}/tools: the shared tools, without terminal and task tools."""
-    return _discovery("GET", address, "tools", lambda value: _tools(value, limits), session_id)
+    return _discovery("GET", address, "tools", lambda value: answers.tools(value, limits), session_id)
 
 
 def tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[list[Task]]:
     """POST /{environment}/tasks: every task of a split; 400 where tasks are index-based."""
     return _discovery(
-        "POST", address, "tasks", lambda value: _numbered(value, address, split, 0), session_id, {"split": split}
+        "POST",
+        address,
+        "tasks",
+        lambda value: answers.tasks(value, address.environment, split, first=0),
+        session_id,
+        {"split": split},
     )
 
 
 def num_tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[int]:
     """POST /{environment}/num_tasks."""
-
-    def parse(value: JSONValue) -> int:
-        count = _field(value, "num_tasks")
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ValueError("num_tasks is not a count")
-        return count
-
-    return _discovery("POST", address, "num_tasks", parse, session_id, {"split": split})
+    return _discovery("POST", address, "num_tasks", answers.num_tasks, session_id, {"split": split})
 
 
 def task(address: Address, split: str, index: int, *, session_id: str | None = None) -> Operation[Task]:
@@ -242,7 +169,7 @@ def task(address: Address, split: str, index: int, *, session_id: str | None = N
         "POST",
         address,
         "task",
-        lambda value: _task(_field(value, "task"), address, split, index if index >= 0 else None),
+        lambda value: answers.task(value, address.environment, TaskRef(split, index)),
         session_id,
         {"split": split, "index": index},
     )
@@ -262,22 +189,10 @@ def task_range(
         "POST",
         address,
         "task_range",
-        lambda value: _numbered(value, address, split, first if first >= 0 else None),
+        lambda value: answers.tasks(value, address.environment, split, first=first),
         session_id,
         body,
     )
-
-
-def _task(spec: JSONValue, address: Address, split: str, index: int | None) -> Task:
-    # The path segment as sent comes back as `env_name`, so it says nothing that the address does not.
-    return Task(environment=address.environment, spec=_object(spec), split=split, index=index)
-
-
-def _numbered(value: JSONValue, address: Address, split: str, first: int | None) -> list[Task]:
-    listed = _list(value if isinstance(value, list) else _field(value, "tasks"))
-    return [
-        _task(spec, address, split, None if first is None else first + offset) for offset, spec in enumerate(listed)
-    ]
 
 
 def _discovery(  # noqa: PLR0917 - every argument is the endpoint's own, and each line above reads as a table row
@@ -319,7 +234,7 @@ def create_session(
     return Operation(
         "POST",
         "/create_session",
-        _session_id,
+        answers.session_id,
         body=encode({} if env_overrides is None else {"env": env_overrides}),
         headers=headers(deployment=deployment, secrets_header=secrets_header),
         streamed=True,
@@ -359,7 +274,7 @@ def create(
     return Operation(
         "POST",
         "/create",
-        _nothing,
+        answers.nothing,
         body=encode(body),
         headers=headers(session_id=session_id, deployment=address.deployment, secrets_header=secrets_header),
         idempotent=False,
@@ -369,13 +284,7 @@ def create(
 
 def prompt(address: Address, session_id: str) -> Operation[list[Block]]:
     """GET /{environment}/prompt: answered when setup is done."""
-    return _of_session("GET", address, "prompt", session_id, _read_prompt, awaits_setup=True)
-
-
-def _read_prompt(value: JSONValue) -> list[Block]:
-    if isinstance(value, str):
-        value = [{"type": "text", "text": value}]
-    return _blocks.validate_python(_list(value.get("blocks") if isinstance(value, dict) else value))
+    return _of_session("GET", address, "prompt", session_id, answers.prompt, awaits_setup=True)
 
 
 def messages(address: Address, session_id: str) -> Operation[list[Message]]:
@@ -385,29 +294,33 @@ def messages(address: Address, session_id: str) -> Operation[list[Message]]:
         address,
         "messages",
         session_id,
-        lambda value: _messages.validate_python(_list(value)),
+        answers.messages,
         awaits_setup=True,
     )
 
 
 def task_tools(address: Address, session_id: str, *, limits: Limits) -> Operation[ToolList]:
     """GET /{environment}/task_tools: shared and task tools. ors-sdk answers it when setup is done."""
-    return _of_session("GET", address, "task_tools", session_id, lambda value: _tools(value, limits), awaits_setup=True)
+    return _of_session(
+        "GET", address, "task_tools", session_id, lambda value: answers.tools(value, limits), awaits_setup=True
+    )
 
 
 def ping(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /ping: keep the session from being reaped."""
-    return Operation("POST", "/ping", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+    return Operation("POST", "/ping", answers.nothing, headers=headers(session_id=session_id, deployment=deployment))
 
 
 def delete(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /delete: end the episode; answered when its teardown is done, and for unknown ids too."""
-    return Operation("POST", "/delete", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+    return Operation("POST", "/delete", answers.nothing, headers=headers(session_id=session_id, deployment=deployment))
 
 
 def delete_session(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /delete_session: give the id back; without effect on self-hosted servers."""
-    return Operation("POST", "/delete_session", _nothing, headers=headers(session_id=session_id, deployment=deployment))
+    return Operation(
+        "POST", "/delete_session", answers.nothing, headers=headers(session_id=session_id, deployment=deployment)
+    )
 
 
 def _of_session(
@@ -442,7 +355,7 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
     return Operation(
         "POST",
         address.path("call"),
-        lambda value: _read_result(value, tool),
+        lambda value: answers.result(value, tool),
         body=encode({"name": tool, "input": arguments}),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
@@ -451,31 +364,13 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
     )
 
 
-def _read_result(value: JSONValue, tool: str) -> ToolOutput:
-    result = _object(value)
-    ok, output = result.get("ok"), result.get("output")
-    if ok or (ok is None and output is not None):
-        return ToolOutput.model_validate(_object(output))
-    if ok is None and result.get("error") is None:
-        raise ValueError("it holds neither a result nor an error")
-    reason = result.get("reason")
-    raise ToolRejected(tool, detail=str(result.get("error") or ""), reason=reason if isinstance(reason, str) else None)
-
-
 def score_group(address: Address, session_id: str, candidates: Sequence[GroupCandidate]) -> Operation[list[GroupScore]]:
     """POST /{environment}/score_group: score rollouts of one task beside each other. Since openreward 0.1.157."""
     body = {"candidates": [candidate.model_dump(by_alias=True, exclude_none=True) for candidate in candidates]}
-
-    def parse(value: JSONValue) -> list[GroupScore]:
-        scores = _scores.validate_python(_field(value, "scores"))
-        if len(scores) != len(candidates):
-            raise ValueError(f"{len(scores)} scores came for {len(candidates)} candidates")
-        return scores
-
     return Operation(
         "POST",
         address.path("score_group"),
-        parse,
+        lambda value: answers.scores(value, count=len(candidates)),
         body=encode(body),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
@@ -492,7 +387,7 @@ def required_secrets(deployment: str) -> Operation[list[str]]:
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}/required-secrets",
-        lambda value: [str(name) for name in _list(_field(value, "secrets"))],
+        answers.required_secrets,
         host="api",
     )
 
@@ -503,7 +398,7 @@ def task_difficulty(deployment: str, filters: Mapping[str, str | int | float]) -
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}/task-difficulty{query}",
-        lambda value: _difficulties.validate_python(_field(value, "tasks")),
+        answers.task_difficulties,
         host="api",
     )
 
@@ -513,7 +408,7 @@ def environment_id(deployment: str) -> Operation[str]:
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}",
-        lambda value: str(_field(value, "id")),
+        answers.environment_id,
         host="api",
         authenticated=False,
     )
@@ -521,13 +416,13 @@ def environment_id(deployment: str) -> Operation[str]:
 
 def variant_ids(deployment: str) -> Operation[dict[str, str]]:
     """GET /v1/environments/{owner}/{name}/variants: the ids of a deployment's environments, by name."""
-
-    def parse(value: JSONValue) -> dict[str, str]:
-        return {str(_field(variant, "name")): str(_field(variant, "id")) for variant in _list(value)}
-
-    return Operation("GET", f"/v1/environments/{quote(deployment)}/variants", parse, host="api", authenticated=False)
+    return Operation(
+        "GET", f"/v1/environments/{quote(deployment)}/variants", answers.variant_ids, host="api", authenticated=False
+    )
 
 
 def upload_rollouts(events: Sequence[bytes]) -> Operation[None]:
     """POST /v1/rollouts: events as JSON texts. Each has an id of its own, so that sending them twice is harmless."""
-    return Operation("POST", "/v1/rollouts", _nothing, body=b'{"events":[' + b",".join(events) + b"]}", host="api")
+    return Operation(
+        "POST", "/v1/rollouts", answers.nothing, body=b'{"events":[' + b",".join(events) + b"]}", host="api"
+    )

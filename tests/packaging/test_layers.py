@@ -20,6 +20,7 @@ ORDER = {
         "_json",
         "_layout",
         "_credentials",
+        "_answers",
         "_operations",
         "_events",
         "_stream",
@@ -73,7 +74,7 @@ ORDER = {
     ),
 }
 # Nothing that judges the protocol may wait, read a clock or touch the network.
-SANS_IO = ("_operations", "_stream", "_retry")
+SANS_IO = ("_answers", "_operations", "_stream", "_retry")
 IO = {"aiohttp", "anyio", "asyncio", "httpx", "httpx_aiohttp", "requests", "socket", "threading", "time", "trio"}
 
 
