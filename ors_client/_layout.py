@@ -125,11 +125,6 @@ def origin(url: str) -> tuple[str, str, int]:
     return _origin(_parse(url))
 
 
-def same_origin(a: str, b: str) -> bool:
-    """Tell whether two URLs share scheme, host and port."""
-    return origin(a) == origin(b)
-
-
 def follow(current: str, location: str, *, layout: Layout) -> str:
     """Return the URL that a redirect leads to, which is one of the same origin and within the layout.
 
