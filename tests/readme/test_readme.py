@@ -9,8 +9,8 @@ import re
 import signal
 
 import pytest
-
-from tests.servers import ROOT, serve
+from models import model_server
+from servers import ROOT, serve
 
 README = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
@@ -25,6 +25,13 @@ def _title(snippet: str) -> str:
 def server():
     with serve("ours", "--env", "echo") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """An OpenAI-compatible endpoint that plays the echo environment."""
+    with model_server() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,8 @@ def test_snippet_runs_as_it_stands(snippet, server, request, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     source = snippet.replace("http://localhost:8000", server.url)
+    if "localhost:9000" in source:
+        source = source.replace("http://localhost:9000/v1", request.getfixturevalue("endpoint").url)
     if "Qwen/" in source:
         source = re.sub(r"Qwen/[\w.-]+", str(request.getfixturevalue("model")), source)
         source = source.replace("max_steps=100", "max_steps=1, use_cpu=True, bf16=False, report_to='none'")
