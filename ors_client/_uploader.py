@@ -177,6 +177,7 @@ class Uploader:
         with self._lock:
             left = self.pending
             self._queue.clear()
+            self._sending = 0
             self._thread = None
             self.failed += left
         thread.stop(_nothing_more, within=0.1)

@@ -125,7 +125,7 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, hide: Collection[str] = ()) -> None:
         self._path = Path(path)
-        self._hide = sorted((secret for secret in hide if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self._hide = _hidable(hide)
         # One write at a time within the process: a lock on a file is one per process, not one per thread.
         self._lock = threading.Lock()
 
@@ -149,6 +149,11 @@ class RecordWriter:
                 _write_all(file, line)
             finally:
                 os.close(file)  # which gives the lock back
+
+
+def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
+    """Return an episode as it may be shown: without keys and secrets, wherever they turn up in it."""
+    return _writable(episode, _hidable(hide))
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
@@ -197,6 +202,10 @@ def _written(block: Block) -> JSONObject:
         return cast("JSONObject", raw) if isinstance(raw, dict) else {"type": block.type, "raw": raw}
     plain = block.model_dump(mode="json", by_alias=True, exclude_none=True)
     return plain | {"blocks": written(block.blocks)} if isinstance(block, ToolResultBlock) else plain
+
+
+def _hidable(secrets: Collection[str]) -> list[str]:
+    return sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:

@@ -17,13 +17,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ors_client import AsyncClient, ClientStateError, Layout, Secret, TaskRef
-from ors_client.record import EpisodeRecord, RecordWriter
+from ors_client import AsyncClient, ClientStateError, Layout, Rollouts, Secret, TaskRef
+from ors_client.record import EpisodeRecord, RecordWriter, redacted
 
 from ._failures import ResetRate
 from ._loop import BackgroundLoop
 from ._servers import Server, Servers
 from ._settings import Secrets, Settings
+from ._telling import tell
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Live:
         self._tasks: set[asyncio.Task[None]] = set()
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
+        self._rollouts: Rollouts | None = None
 
     async def open(self) -> None:
         """Make a client for every server and enter it."""
@@ -81,6 +83,8 @@ class Live:
             if place is None and settings.secrets is None and settings.forward_api_key:
                 self.secrets = _catalogue_secrets(settings.api_key, client.layout)
         self._servers = Servers(servers)
+        if settings.rollouts:
+            self._rollouts = servers[0].client.rollouts
         if settings.record:
             self._record = RecordWriter(settings.record, hide=_hidden(settings.api_key, self.secrets))
 
@@ -116,7 +120,13 @@ class Live:
         return task
 
     def record(self, episode: EpisodeRecord) -> None:
-        """Append an episode to the record, where one is kept. A full disk does not end a run."""
+        """Append an episode to the record and tell the catalogue, as far as wanted. A full disk does not end a run."""
+        if self._rollouts is not None and self.settings.rollouts is not None:
+            hidden = redacted(episode, _hidden(self.settings.api_key, self.secrets))
+            try:
+                tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
+            except (ClientStateError, TypeError, ValueError) as error:  # a model may write NaN, which JSON has not
+                logger.warning("The catalogue could not be told of an episode: %s", error)
         if self._record is None:
             return
         try:

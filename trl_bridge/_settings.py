@@ -36,6 +36,7 @@ class Settings:
         max_failure_rate: The share of failed resets above which the run stops.
         terminal_tool: Hand the model's last message to the environment's terminal tool.
         group_scoring: Have the environment score the rollouts of one task beside each other.
+        rollouts: The run's name under which the catalogue is told of episodes; `None` tells it nothing.
         forward_api_key: Hand the catalogue's key to its environments as their secret `api_key`.
         key: Tells specs apart; one connection serves all copies of a spec in a process.
     """
@@ -61,6 +62,7 @@ class Settings:
     group_scoring: bool = False
     prompts: Prompts = "reset"
     record: str | None = None
+    rollouts: str | None = None
     scoring: Scoring = field(default_factory=Scoring)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     keepalive: KeepalivePolicy = field(default_factory=KeepalivePolicy)

@@ -92,6 +92,8 @@ class OpenRewardSpec:
             only where a prompt depends on nothing but its task.
         max_concurrency: The most openings and calls at one time in each process.
         record: A file that gets a line of JSON for every episode that ends.
+        rollouts: The name of this run. With it, the catalogue is told of every episode that ends: prompt, calls, what
+            came back. In the background; see `ors_client.Rollouts`.
         progress: Show a bar while many things are fetched.
         retry: What is repeated, how often and how fast.
         keepalive: How sessions are kept while the model thinks.
@@ -136,6 +138,7 @@ class OpenRewardSpec:
         prompts: Prompts = "reset",
         max_concurrency: int | None = None,
         record: str | os.PathLike[str] | None = None,
+        rollouts: str | None = None,
         progress: bool = False,
         retry: RetryPolicy | None = None,
         keepalive: KeepalivePolicy | None = None,
@@ -145,6 +148,8 @@ class OpenRewardSpec:
         servers, name = _places(target, env_name)
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
+        if rollouts is not None and not all(place is None or isinstance(place, Layout) for place in servers):
+            raise ValueError(f"rollouts={rollouts!r} tells the catalogue, and the target is not in it; leave it out.")
         self._num_tasks = _checked_count(num_tasks)
         self._indices = _checked_indices(indices)
         self._include_metadata = include_metadata
@@ -173,6 +178,7 @@ class OpenRewardSpec:
             group_scoring=group_scoring,
             prompts=prompts,
             record=None if record is None else os.fspath(record),
+            rollouts=rollouts,
             scoring=Scoring(
                 reward=reward,
                 unscored=unscored,

@@ -59,6 +59,7 @@ ORDER = {
         "_failures",
         "_loop",
         "_servers",
+        "_telling",
         "_connection",
         "_discovery",
         "_rollout",
