@@ -1,4 +1,4 @@
-"""What every test may use: the repository on the path, and servers that live as long as the test run."""
+"""What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-for folder in (ROOT / "tests", ROOT):  # the last one comes first, so that `fixtures` is the package of that name
+TESTS = ROOT / "tests"
+FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
+# A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
+for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 

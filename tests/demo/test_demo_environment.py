@@ -1,5 +1,6 @@
 """What counts as an echo-shaped environment, and what a person is told who has another one."""
 
+import demo_process
 import pytest
 from echo_shapes import WORDS, echo_environment, echo_tool
 
@@ -81,21 +82,21 @@ def test_few_words_are_practised_among_made_up_ones():
     assert all(f"text='{task.word}'" in task.prompt for task in practice)
 
 
-def test_demo_says_what_it_needs_of_a_server_with_other_tools(demo, ours):
-    ended = demo("--url", ours.url, "--env", "imagesenvironment")
+def test_demo_says_what_it_needs_of_a_server_with_other_tools(ours):
+    ended = demo_process.run("--url", ours.url, "--env", "imagesenvironment")
     assert ended.status == 2
     assert "needs an echo-shaped environment with exactly one tool that requires one string" in ended.errors
     assert "Traceback" not in ended.errors
 
 
-def test_demo_names_both_numbers_where_a_batch_needs_more_prompts_than_there_are_tasks(demo, echo_server):
-    ended = demo("--url", echo_server.url, "--tasks", 6)
+def test_demo_names_both_numbers_where_a_batch_needs_more_prompts_than_there_are_tasks(echo_server):
+    ended = demo_process.run("--url", echo_server.url, "--tasks", 6)
     assert ended.status == 2
     assert "The dataset has 4 tasks, but a batch needs 6 prompts" in ended.errors
 
 
-def test_demo_says_that_nothing_listens_at_the_url(demo):
-    ended = demo("--url", "http://127.0.0.1:9")
+def test_demo_says_that_nothing_listens_at_the_url():
+    ended = demo_process.run("--url", "http://127.0.0.1:9")
     assert ended.status == 2
     assert "http://127.0.0.1:9" in ended.errors
     assert "Traceback" not in ended.errors

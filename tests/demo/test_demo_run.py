@@ -1,23 +1,21 @@
 """The demo as a person starts it: the embedded server, the real client, the real bridge and TRL's own trainer."""
 
 import json
-import os
 import signal
-import subprocess
 import threading
 
+import demo_process
 import pytest
-from conftest import ROOT, command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SECONDS = 500  # a bound for machines with other things to do; on two free cores a whole run takes about one minute
 
 
 @pytest.fixture(scope="module")
-def trained(demo, tmp_path_factory):
+def trained(tmp_path_factory):
     """One whole run, somewhat shortened: what it printed and the folder that it left."""
     folder = tmp_path_factory.mktemp("trained") / "output"
-    return demo("--seed", 0, "--steps", 30, "--output", folder, seconds=SECONDS), folder
+    return demo_process.run("--seed", 0, "--steps", 30, "--output", folder, seconds=SECONDS), folder
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +65,8 @@ def test_output_names_the_folder_and_what_is_in_it(trained):
     assert all(path.name in last for path in folder.iterdir())
 
 
-def test_two_tasks_make_a_batch_and_too_few_steps_end_with_a_clear_sentence(demo, two_words, tmp_path):
-    ended = demo("--url", two_words.url, "--steps", 2, "--output", tmp_path, seconds=SECONDS)
+def test_two_tasks_make_a_batch_and_too_few_steps_end_with_a_clear_sentence(two_words, tmp_path):
+    ended = demo_process.run("--url", two_words.url, "--steps", 2, "--output", tmp_path, seconds=SECONDS)
     assert ended.status == 1
     assert "The model has NOT learned in 2 steps" in ended.output
     assert "Traceback" not in ended.errors
@@ -76,10 +74,7 @@ def test_two_tasks_make_a_batch_and_too_few_steps_end_with_a_clear_sentence(demo
 
 
 def test_ctrl_c_during_the_training_ends_the_demo_and_its_sessions(two_words, tmp_path):
-    arguments = command("--url", two_words.url, "--output", tmp_path)
-    with subprocess.Popen(
-        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
+    with demo_process.start("--url", two_words.url, "--output", tmp_path) as process:
         patience = threading.Timer(SECONDS, process.kill)
         patience.start()
         try:
