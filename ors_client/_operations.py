@@ -44,7 +44,8 @@ class Address:
     """Which environment of a server is meant.
 
     Args:
-        environment: The first segment of the path, as the server lists it.
+        environment: The first segment of the path, as the server lists it; empty for the default one of a server that
+            lists none, which redirects such paths.
         deployment: "owner/name" in the catalogue, sent as `X-Deployment`.
     """
 
@@ -53,7 +54,7 @@ class Address:
 
     def path(self, endpoint: str) -> str:
         """Return the path of `endpoint` ("tools") below this environment."""
-        return f"/{quote(self.environment, safe='')}/{endpoint}"
+        return f"/{quote(self.environment, safe='')}/{endpoint}" if self.environment else f"/{endpoint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,7 @@ def create(
     secrets_body: Mapping[str, str] | None = None,
 ) -> Operation[None]:
     """POST /create: start the episode. Runs the constructor on openreward, so it is never repeated with the same id."""
-    body: dict[str, object] = {"env_name": address.environment}
+    body: dict[str, object] = {"env_name": address.environment} if address.environment else {}
     if episode.spec is not None:
         body["task_spec"] = episode.spec
     else:

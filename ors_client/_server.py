@@ -142,9 +142,10 @@ class Server:
         try:
             available = await self.names(deployment)
         except StatusError as error:
-            if wanted is None or not is_missing_route(error):
+            if (wanted is None and deployment is None) or not is_missing_route(error):
                 raise
-            available = [wanted]  # a hand-written server without the list: its routes will tell
+            # A server without the list: its routes will tell, and a deployment's redirect to its default environment.
+            available = [wanted or ""]
         address = Address(self._choose(available, wanted, deployment), deployment)
         self._addresses[name, variant] = address
         return address

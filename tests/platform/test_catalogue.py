@@ -5,7 +5,7 @@ import logging
 import pytest
 from platforms import KEY, NAME
 
-from fixtures.proxy import FaultProxy
+from fixtures.proxy import FaultProxy, Rule, Status
 from ors_client import (
     AuthenticationError,
     BillingError,
@@ -35,6 +35,17 @@ async def test_unknown_variant_is_an_error_that_lists_them(client_of, calm):
         with pytest.raises(EnvironmentNotFound) as caught:
             await client.environment(NAME, variant="nosuch").list_splits()
     assert caught.value.available[:2] == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize(("variant", "tool"), [(None, "who"), ("beta", "ask")])
+async def test_deployment_that_lists_no_environments_is_reached_all_the_same(client_of, calm, variant, tool):
+    with FaultProxy(calm.urls[1]) as proxy:
+        proxy.add(Rule("GET", "/list_environments", Status(404, "Not Found"), times=None))
+        async with client_of((calm.urls[0], proxy.url)) as client:
+            environment = client.environment(NAME, variant=variant)
+            assert await environment.num_tasks("train") >= 10
+            async with environment.session(TASK) as session:
+                assert (await session.call_tool(tool)).text == f"{variant or 'alpha'}: {variant or 'alpha'}-train-1"
 
 
 async def test_version_of_a_deployment_is_told(client_of, calm):
