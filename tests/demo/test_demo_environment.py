@@ -4,7 +4,7 @@ import demo_process
 import pytest
 from echo_shapes import WORDS, echo_environment, echo_tool
 
-from fixtures.demo._echo import NotEchoShaped, find_tool, find_words, read_environment
+from fixtures.demo._echo import NotEchoShaped, check_scores, find_tool, find_words, read_environment
 from ors_client import Client, ToolSpec
 
 
@@ -60,6 +60,17 @@ def test_other_prompts_are_shown_in_the_error(prompts, found):
     assert found in str(caught.value)
 
 
+@pytest.mark.parametrize(("wrong", "right"), [(1.0, 1.0), (0.5, 0.0), (None, None), (0.0, None)])
+def test_word_that_does_not_score_more_is_an_error_with_both_rewards(wrong, right):
+    with pytest.raises(NotEchoShaped, match="'echo' rewards 'red' with") as caught:
+        check_scores("echo", wrong=("blue", wrong), right=("red", right))
+    assert f"'red' with {right!r} and 'blue' with {wrong!r}" in str(caught.value)
+
+
+def test_scores_are_those_of_a_wrong_and_of_the_right_word():
+    assert check_scores("echo", wrong=("blue", None), right=("red", 0.5)) == (0.0, 0.5)
+
+
 def test_environment_is_read_from_any_server(server):
     with Client(server.url) as client:
         environment = read_environment(client, "echoenvironment")
@@ -68,10 +79,10 @@ def test_environment_is_read_from_any_server(server):
     assert environment.reply_to(environment.tasks[0], "nonsense") == "no match (got 'nonsense')"
 
 
-def test_reading_the_environment_leaves_no_session(ours):
-    with Client(ours.url) as client:
-        read_environment(client, "echoenvironment")
-    assert ours.live() == []
+def test_reading_the_environment_leaves_no_session(two_words):
+    with Client(two_words.url) as client:
+        read_environment(client, None)
+    assert two_words.live() == []
 
 
 def test_few_words_are_practised_among_made_up_ones():
