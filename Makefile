@@ -11,10 +11,10 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak clean
+.PHONY: help install demo test lint bench soak conformance-matrix clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 install: $(DEV) ## Make .venv, with everything for development
 
@@ -37,8 +37,12 @@ bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare
 soak: $(DEV) ## Run many sessions under random faults: [MINUTES=10]
 	@$(BIN)/python -m tests.soak $(call given,MINUTES,--minutes)
 
+# Each release is installed once, into .venv-matrix; a run after that takes about six minutes.
+conformance-matrix: $(DEV) ## Try every feature on seven releases of the official servers, and on hand-written ones
+	@$(BIN)/python -m tests.matrix
+
 clean: ## Remove .venv and everything else that was made
-	rm -rf $(VENV) build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
