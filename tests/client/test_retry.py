@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ors_client import RetryPolicy, Timeouts, TransportError
-from ors_client._operations import version
+from ors_client._operations import Address, call, version
 from ors_client._retry import Attempts, Fault, retry_after
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
@@ -72,3 +72,30 @@ def far_east(monkeypatch):
 @pytest.mark.usefixtures("far_east")
 def test_date_without_a_zone_is_in_utc_wherever_the_client_is():
     assert retry_after({"retry-after": "Sun Nov  6 08:49:37 1994"}, now=784111740.0) == 37.0
+
+
+def test_jitter_takes_its_share_of_a_delay():
+    policy = RetryPolicy(first_delay=1.0, jitter=0.5)
+    tries = Attempts(
+        version(), policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True, draw=lambda: 0.5
+    )
+    assert tries.after(unavailable(None), now=0.0) == 0.75
+
+
+def resumed(**progress):
+    """Lose the connection of a call that runs, three times."""
+    operation = call(Address("echo"), "s", "go", {})
+    policy = RetryPolicy(attempts=2, first_delay=0.5, jitter=0.0)
+    tries = Attempts(operation, policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True)
+    lost = Fault("the stream ended before its result", delivered=True, **progress)
+    return [tries.after(lost, now=0.0, started=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("progress", [{"alive": 5.0}, {"advanced": True}])
+def test_call_that_gets_on_is_resumed_however_often_its_connection_is_lost(progress):
+    assert resumed(**progress) == [0.5, 0.5, 0.5]
+
+
+def test_call_that_does_not_get_on_is_given_up():
+    with pytest.raises(TransportError, match="after 2 attempts"):
+        resumed(alive=1.0)
