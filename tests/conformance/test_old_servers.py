@@ -2,7 +2,7 @@
 
 import pytest
 
-from fixtures.proxy import FaultProxy
+from fixtures.proxy import FaultProxy, Rule, Status
 from ors_client import AsyncClient, SetupFailed, StatusError, Task, TaskRef
 
 pytestmark = pytest.mark.anyio
@@ -69,3 +69,17 @@ async def test_task_that_raises_is_no_missing_list(sparse_server):
             await client.environment("indexed").list_tasks("nosuch")
         async with client.environment("indexed").session(TaskRef("train", 3)) as session:
             assert (await session.call_tool("who")).text == "indexed: indexed-train-3"
+
+
+@BACKENDS
+async def test_server_with_the_fewest_routes_runs_an_episode(spec_server):
+    with FaultProxy(spec_server.url) as proxy:
+        for method, path in (("GET", "/list_environments"), ("POST", "/ping"), ("GET", "/tools"), ("POST", "/tasks")):
+            proxy.add(Rule(method, path, Status(404, "Not Found"), times=None))
+        async with AsyncClient(proxy.url) as client:
+            environment = client.environment("echoenvironment")
+            tasks = await environment.list_tasks("train", 0, 2)
+            async with environment.session(tasks[1]) as session:
+                output = await session.call_tool("echo", {"text": "world"})
+    assert (output.text, output.reward, output.finished) == ("match", 1.0, True)
+    assert session.session_id not in spec_server.live()
