@@ -65,7 +65,7 @@ class Answer(Protocol):
     headers: Mapping[str, str]
     """With names in any case."""
     ended: bool
-    """Whether the body was read to its end, so that there is nothing to close."""
+    """Whether the body is known to have been read to its end, so that there is nothing to close."""
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, decoded; none at its end."""
@@ -236,8 +236,9 @@ class _AiohttpAnswer:
         self._response = response
 
     async def read(self) -> bytes:
-        data = await self._response.content.readany()
-        self.ended = not data
+        content = self._response.content
+        data = await content.readany()
+        self.ended = content.at_eof()
         return data
 
     async def aclose(self) -> None:

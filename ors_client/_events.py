@@ -39,10 +39,10 @@ class EventParser:
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix("\n")  # the second half of a line's end
+        lines = text.split("\n")
         if "\r" in text:
             self._after_cr = text[-1] == "\r"
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.split("\n")
+            lines = _without_cr(lines)
         if len(lines) > 1 and self._line:
             self._line.append(lines[0])
             lines[0] = "".join(self._line)
@@ -65,6 +65,9 @@ class EventParser:
     def _events(self, lines: list[str]) -> list[tuple[str, str]]:
         events: list[tuple[str, str]] = []
         for line in lines:
+            if line.startswith("data: "):  # nearly every line is, and a long one is copied once
+                self._data.append(line[6:])
+                continue
             if not line:
                 if self._event or self._data:
                     events.append((self._event or "message", "\n".join(self._data)))
@@ -77,3 +80,16 @@ class EventParser:
                 self._event = value.removeprefix(" ")
             # A comment has an empty field. The standard's other fields serve to resume, which ORS does by `task_id`.
         return events
+
+
+def _without_cr(lines: list[str]) -> list[str]:
+    """Split lines at CR as well, and take it off where it was half of CRLF. The last one has no end yet."""
+    # Replacing every CRLF in the whole text first takes several times as long.
+    whole: list[str] = []
+    for line in lines[:-1]:
+        stripped = line[:-1] if line[-1:] == "\r" else line
+        if "\r" in stripped:
+            whole.extend(stripped.split("\r"))
+        else:
+            whole.append(stripped)
+    return whole + lines[-1].split("\r")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -54,7 +55,12 @@ class Address:
 
     def path(self, endpoint: str) -> str:
         """Return the path of `endpoint` ("tools") below this environment."""
-        return f"/{quote(self.environment, safe='')}/{endpoint}" if self.environment else f"/{endpoint}"
+        return _path(self.environment, endpoint)
+
+
+@lru_cache(maxsize=256)
+def _path(environment: str, endpoint: str) -> str:
+    return f"/{quote(environment, safe='')}/{endpoint}" if environment else f"/{endpoint}"
 
 
 @dataclass(frozen=True, slots=True)

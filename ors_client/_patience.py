@@ -88,14 +88,17 @@ class Patience:
     Args:
         seconds: From its making on; `None` waits for ever.
         loop: The running one, where it is at hand.
+        soonest: Seconds after which a nearer deadline may be set, as is foreseen; saves setting a second timer then.
     """
 
-    __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "_loop", "scope")
+    __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "_loop", "_soonest", "scope")
 
-    def __init__(self, seconds: float | None, *, loop: Loop | None = None) -> None:
+    def __init__(self, seconds: float | None, *, loop: Loop | None = None, soonest: float = math.inf) -> None:
         self.scope = anyio.CancelScope()
         self._loop = loop or Loop.running()
-        self._deadline = math.inf if seconds is None else self._loop.now() + seconds
+        now = self._loop.now()
+        self._deadline = math.inf if seconds is None else now + seconds
+        self._soonest = now + soonest
         self._due = math.inf  # when the timer rings; never, while there is none
         self._looked = False
         self._cancel_timer: Callable[[], None] | None = None
@@ -103,7 +106,7 @@ class Patience:
     def __enter__(self) -> Self:
         self.scope.__enter__()
         if self._deadline < math.inf:
-            self._look_at(self._deadline)
+            self._look_at(min(self._deadline, self._soonest))
         return self
 
     def __exit__(

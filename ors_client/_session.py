@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -112,7 +113,7 @@ class AsyncSession:
         self._finished = False
         self._last_call: CallTimes | None = None
         self._tools: ToolList | None = None
-        self._turn = anyio.Lock()  # guards that calls of one episode are sent one after another
+        self._turn = anyio.Lock(fast_acquire=True)  # guards that calls of one episode are sent one after another
         self._scopes: set[anyio.CancelScope] = set()  # of everything that is under way
 
     def __repr__(self) -> str:
@@ -504,21 +505,21 @@ class AsyncSession:
 
     async def _step(self, operation: Operation[ToolOutput], name: str, seconds: float | None) -> ToolOutput:
         async def run() -> ToolOutput:
-            began = at_turn = ready = anyio.current_time()
+            began = at_turn = ready = time.monotonic()
             times = Meter()
             try:
                 async with self._turn:
-                    at_turn = ready = anyio.current_time()
+                    at_turn = ready = time.monotonic()
                     self._refuse_when_finished(name)
                     await self._await_setup()
-                    ready = anyio.current_time()
+                    ready = time.monotonic()
                     return await self._send_step(operation, times)
             finally:
                 self._last_call = CallTimes(
                     queued=at_turn - began + times.queued,
                     setup=ready - at_turn,
                     connecting=times.connecting,
-                    server=max(0.0, anyio.current_time() - ready - times.queued - times.connecting),
+                    server=max(0.0, time.monotonic() - ready - times.queued - times.connecting),
                 )
 
         self._refuse_when_finished(name)
@@ -551,7 +552,7 @@ class AsyncSession:
     ) -> T:
         """Do `work` until it is done, the session is lost or closed, or `seconds` are over."""
         self._refuse_when_gone()
-        with Patience(seconds) as patience:
+        with Patience(seconds, loop=await self._server.transport.loop()) as patience:
             self._scopes.add(patience.scope)
             try:
                 return await work()

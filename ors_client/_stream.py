@@ -145,7 +145,10 @@ class Stream:
 
     def _start(self, task_id: str) -> None:
         # Neither id is quoted: they are a server's text, which may be anything.
-        if not 0 < len(task_id) <= _LONGEST_TASK_ID or any(c < " " or "\x7f" <= c <= "\x9f" for c in task_id):
+        readable = task_id.isascii() and task_id.isprintable()  # as the official servers' are: one look at all of it
+        if not 0 < len(task_id) <= _LONGEST_TASK_ID or not (
+            readable or all(" " <= c < "\x7f" or c > "\x9f" for c in task_id)
+        ):
             raise ProtocolError(
                 f"A task_id of {len(task_id)} characters is empty, longer than {_LONGEST_TASK_ID}, "
                 "or holds control characters"

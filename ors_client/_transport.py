@@ -137,6 +137,14 @@ class Transport:
         except ORSError as error:
             raise self._placed(error, operation) from error.__cause__
 
+    async def loop(self) -> Loop:
+        """Return the running event loop, which is the connections' own.
+
+        Raises:
+            ClientStateError: It is not.
+        """
+        return await self._pool.bind()
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._pool.aclose()
@@ -257,7 +265,10 @@ class Transport:
         """Read a stream to its end, or for a moment beyond its outcome."""
         parser = EventParser()
         size = drained = 0
-        while data := await answer.read():
+        while not answer.ended:
+            data = await answer.read()
+            if not data:
+                continue
             wait.heard()
             if wait.draining:
                 drained += len(data)
@@ -268,7 +279,7 @@ class Transport:
                 raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
             for event, text in parser.feed(data):
                 stream.receive(event, text)
-            if stream.outcome is not None:
+            if stream.outcome is not None and not answer.ended:
                 wait.drain()
         parser.finish()
 
@@ -276,7 +287,10 @@ class Transport:
         """Read a whole body; with `maximum`, its beginning, fit to be shown."""
         limit = self.limits.result_bytes
         body = bytearray()
-        while data := await answer.read():
+        while not answer.ended:
+            data = await answer.read()
+            if not data:
+                continue
             wait.heard()
             body += data
             if maximum is not None and len(body) >= maximum:
@@ -349,7 +363,7 @@ class _Wait:
         self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
         self._now = loop.now
         self.began = self.last_heard = loop.now()
-        self.patience = Patience(getattr(timeouts, self.limit), loop=loop)
+        self.patience = Patience(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
         self._silence = timeouts.silence
         self.draining = False
 
