@@ -132,7 +132,7 @@ async def test_server_without_a_version_is_none_and_no_error(sparse_server):
         assert await client.server_version() is None
 
 
-@pytest.mark.parametrize("code", [403, 500])
+@pytest.mark.parametrize("code", [405, 500])
 async def test_version_that_is_refused_is_none_and_no_error(watched, proxy, code):
     proxy.add(Rule("GET", "/version", Status(code)))
     assert await watched.server_version() is None
