@@ -1,10 +1,12 @@
 """What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
@@ -15,6 +17,13 @@ for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()
         sys.path.insert(0, str(folder))
 
 from servers import KINDS, Server, serve  # noqa: E402 - found through the path above
+
+# Hypothesis' own limits are on the clock, which a busy machine does not keep; pytest's bounds every test. What runs
+# unattended tries the same examples each time, so that a failure is the change's.
+settings.register_profile(
+    "ors", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("ors")
 
 
 @pytest.fixture(scope="session")
