@@ -13,6 +13,9 @@ from ._errors import LimitExceeded
 from ._settings import Limits
 from ._types import JSONValue
 
+# Characters from which on looking at the few parts of a long result beats looking at its text, three times over.
+_LONG = 2**16
+
 
 def encode(value: Mapping[str, object]) -> bytes:
     """Write JSON as the servers read it, ASCII only.
@@ -60,11 +63,31 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
         value = cast("JSONValue", json.loads(text))
     except RecursionError:
         raise _too_deep(limits) from None
+    if len(text) > _LONG and _is_plain(value, most=limits.schema_depth):
+        return value
     if text.count("[") + text.count("{") > limits.schema_depth:
         _check_depth(value, limits)
     # JavaScript servers cut strings between surrogates and escape the halves; no Python text may hold them.
     escaped = "\\u" in text and ("\\ud" in text or "\\uD" in text)
     return _without_surrogates(value) if escaped else value
+
+
+def _is_plain(value: JSONValue, *, most: int) -> bool:
+    """Tell whether a value has few parts, and so is not deep, and no characters that may need repair."""
+    pending: list[JSONValue] = [value]
+    for _ in range(most):
+        if not pending:
+            return True
+        item = pending.pop()
+        if isinstance(item, str):
+            if not item.isascii():
+                return False
+        elif isinstance(item, dict):
+            pending.extend(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return not pending
 
 
 def _too_deep(limits: Limits) -> LimitExceeded:

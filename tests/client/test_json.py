@@ -86,6 +86,26 @@ def test_surrogates_become_characters_that_text_may_hold(text, value):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud83d%s"', "\ufffd%s"),
+        (r'{"a":{"k\ud83d":"%s"}}', {"a": {"k\ufffd": "%s"}}),
+        (r'[["\ud83d"],"%s"]', [["\ufffd"], "%s"]),
+    ],
+)
+def test_surrogates_of_a_long_text_become_characters_too(text, value):
+    long = "x" * 2**17
+    assert json.dumps(decode(text % long, limits=LIMITS)) == json.dumps(value).replace("%s", long)
+
+
+def test_long_text_meets_the_limit_on_nesting():
+    long = '"' + "x" * 2**17 + '"'
+    assert decode("[[[[[" + long + "]]]]]", limits=Limits(schema_depth=5)) == [[[[["x" * 2**17]]]]]
+    with pytest.raises(LimitExceeded):
+        decode("[[[[[[" + long + "]]]]]]", limits=Limits(schema_depth=5))
+
+
+@pytest.mark.parametrize(
     ("body", "told"),
     [
         ({"detail": "no such"}, "no such"),
