@@ -25,6 +25,7 @@ def spec_of(side: str, url: str, **options: Any) -> Any:
     """Return the spec of one side, with everything imported that it imports later."""
     warnings.simplefilter("ignore")
     if side == "ours":
+        import aiohttp  # noqa: F401
         import trl_bridge
 
         return trl_bridge.OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
