@@ -108,10 +108,10 @@ def test_call_tells_its_time_at_the_server(ours: Server, backend: str) -> None:
             await session.call_tool("wait", {"seconds": 0.3})
             second = session.last_call
         assert first.setup >= 0.3
-        assert second.setup == pytest.approx(0.0, abs=0.05)
+        assert second.setup < first.setup
         for times in (first, second):
             assert times.server >= 0.3
-            assert times.queued < 0.3
+            assert times.queued < times.server
 
     anyio.run(main, backend=backend)
 
@@ -134,7 +134,7 @@ def test_call_tells_its_time_in_the_queue_of_its_session(ours: Server) -> None:
                     group.start_soon(call)
             queued = sorted(times.queued for times in seen)
             assert all(times.server >= 0.2 for times in seen)
-            assert queued[0] < 0.2
+            assert queued[0] < queued[1] < queued[2] < queued[3]
             assert queued[3] >= 0.6
 
     anyio.run(main)
@@ -150,7 +150,7 @@ def test_call_tells_how_long_the_server_had_no_room(ours: Server, backend: str) 
             proxy.add(Rule("POST", "/call", Status(429, headers={"Retry-After": "1"})))
             await session.call_tool("count")
             assert session.last_call.queued >= 1.0
-            assert session.last_call.server < 1.0
+            assert session.last_call.server < session.last_call.queued
 
     with FaultProxy(ours.url) as proxy:
         anyio.run(main, proxy, backend=backend)
@@ -168,7 +168,7 @@ def test_call_tells_its_time_without_a_connection(ours: Server, backend: str) ->
                     group.start_soon(session.call_tool, "count")
                     await anyio.sleep(0.6)
             assert session.last_call.connecting >= 0.4
-            assert session.last_call.server < 0.4
+            assert session.last_call.server < session.last_call.connecting
 
     with FaultProxy(ours.url) as proxy:
         anyio.run(main, proxy, backend=backend)
