@@ -64,7 +64,7 @@ def test_catalogue_environment_gets_an_explicit_key_as_a_secret(platform):
 
 
 def test_catalogue_environment_gets_the_callers_secrets_instead(platform):
-    arguments = {"api_key": "key-of-tests", "secrets": {"K": "value"}}
+    arguments = {"api_key": "key-of-tests", "secrets": {"K": ["value", ["example.com"]]}}
     assert run(platform, arguments) == {"K": "value"}
 
 
