@@ -10,7 +10,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from ._credentials import Hidden, check_headers, credentials_in
+from ._credentials import Hidden, Veil, check_headers, credentials_in
 from ._credentials import api_key as choose_key
 from ._credentials import environment as variables
 from ._environment import AsyncEnvironment
@@ -76,6 +76,7 @@ class AsyncClient:
         self._make = transport
         self._headers = check_headers(headers or {})
         self._max_sessions = max_sessions
+        self._veil = Veil(credentials_in(self._headers) | ({self._api_key.value} - {""}))
         self._server: Server | None = None
         self._uploader: Uploader | None = None
 
@@ -177,17 +178,16 @@ class AsyncClient:
         return self._server
 
     def _transport(self, timeouts: Timeouts) -> Transport:
-        transport = Transport(
+        return Transport(
             self._destination,
             api_key=self._api_key.value or None,
             timeouts=timeouts,
             retry=self._retry,
             limits=self._limits,
             headers=self._headers,
+            veil=self._veil,
             make=self._make,
         )
-        transport.hide(credentials_in(self._headers))
-        return transport
 
 
 async def _end(part: Keepalive | Uploader) -> None:

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -23,6 +24,8 @@ from urllib.parse import quote
 from ._layout import Destination
 
 _MASK = "***"
+# Values of sessions that one client hides: more than have sessions open at a time, few enough to look for in an error.
+_MOST_HIDDEN = 4096
 _SHORT = 4  # below it a value is too likely to be a part of ordinary words
 # Runs are found first and searched then: one pattern for both is quadratic on a long run, such as an image.
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
@@ -65,6 +68,31 @@ class Hidden:
 
     def __str__(self) -> str:
         return _MASK
+
+
+class Veil:
+    """The values that one client keeps out of all it shows; its transports share it, on several threads.
+
+    Args:
+        values: Those that are hidden for good, as the client's key. Those of sessions come and go: the latest are kept.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._lasting = tuple(dict.fromkeys(values))
+        self._passing: tuple[str, ...] = ()  # replaced and never changed, as another thread may be reading it
+        self._lock = threading.Lock()  # guards that of two additions none is lost
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Keep `values` out of all that is shown from now on."""
+        new = dict.fromkeys(values)
+        with self._lock:
+            kept = (value for value in self._passing if value not in new)
+            self._passing = (*kept, *new)[-_MOST_HIDDEN:]
+
+    def show(self, text: str) -> str:
+        """Return `text` without the values, however a server may have written them."""
+        hidden = self._lasting + self._passing
+        return redact(text, hidden) if hidden else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class Server:
         if not secrets:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.destination.catalogue)
-        self.transport.hide([*_values(secrets), header])
+        self.transport.veil.hide([*_values(secrets), header])
         if self._takes_body_secrets and await self._tells_version():
             self._takes_body_secrets = False
         return header, encode_body(secrets) if self._takes_body_secrets else None

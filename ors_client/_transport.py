@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 
 from ._connections import Answer, Meter, describe, foreign_errors, meter, was_never_sent
-from ._credentials import redact
+from ._credentials import Veil
 from ._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
 from ._events import EventParser
 from ._json import decode, detail, refuses_body_secrets
@@ -67,6 +67,7 @@ class Transport:
         retry: How often what is safe to repeat is repeated.
         limits: How much a server can make us hold.
         headers: Sent with every request.
+        veil: What no error shows; a client's transports share one.
         make: Makes the httpx transport; the default is aiohttp's on asyncio, httpcore's on trio.
     """
 
@@ -79,13 +80,14 @@ class Transport:
         retry: RetryPolicy,
         limits: Limits,
         headers: Mapping[str, str] | None = None,
+        veil: Veil | None = None,
         make: MakeTransport | None = None,
     ) -> None:
         self.destination = destination
         self.timeouts = timeouts
         self.limits = limits
         self.retry = retry
-        self._hidden: set[str] = set() if api_key is None else {api_key}
+        self.veil = veil or Veil([] if api_key is None else [api_key])
         self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
         self._pool = Pool(make, connect=timeouts.connect)
         self._answered = False
@@ -96,13 +98,9 @@ class Transport:
         if api_key is not None:
             self._signed.append((b"x-api-key", api_key.encode("latin-1")))
 
-    def hide(self, values: Iterable[str]) -> None:
-        """Keep `values` out of every error that is raised from now on."""
-        self._hidden.update(values)
-
     def show(self, text: str) -> str:
         """Return a server's text without the keys and secrets that it may echo."""
-        return redact(text, self._hidden) if self._hidden else text
+        return self.veil.show(text)
 
     async def send(
         self, operation: Operation[T], *, settled: Callable[[T], object] | None = None, times: Meter | None = None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ors_client._credentials import Hidden, Secret, api_key, encode_body, encode_header, environment, redact
+from ors_client._credentials import Hidden, Secret, Veil, api_key, encode_body, encode_header, environment, redact
 from ors_client._layout import Destination, Layout
 
 CATALOGUE = Destination(Layout.split("https://openreward.ai"), catalogue=True)
@@ -287,3 +287,12 @@ def test_redact_of_a_long_text_that_resembles_base64_is_linear():
     # Three million characters take hours when the search is quadratic; the suite's own limit ends it then.
     text = "A" * 3_000_000
     assert redact(text, ["hunter2"]) == text
+
+
+def test_veil_keeps_its_own_values_for_good_and_the_latest_of_the_others():
+    veil = Veil(["the-key"])
+    for number in range(5000):
+        veil.hide([f"secret-{number:04}-"])
+    veil.hide(["secret-4999-"])
+    assert veil.show("the-key, secret-4999-, secret-1000-") == "***, ***, ***"
+    assert len(veil._passing) < 5000

@@ -15,6 +15,7 @@ from ors_client import (
     ImageBlock,
     KeepalivePolicy,
     ProtocolError,
+    SessionLost,
     SetupFailed,
     StatusError,
     TaskRef,
@@ -293,3 +294,20 @@ async def test_server_without_a_ping_route_costs_one_warning(caplog):
                 assert (await session.call_tool("go")).text == "gone"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "ping" in caplog.text
+
+
+async def test_secret_that_the_background_meets_shows_nowhere(caplog):
+    lost = httpx.Response(410, json={"detail": "gone with token=hunter2-hunter2"})
+    refused = httpx.Response(403, json={"detail": "no delete for token=hunter2-hunter2"})
+    peer = Peer({"POST /ping": lost, "POST /delete": refused})
+    with caplog.at_level(logging.DEBUG, "ors_client"):
+        async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=1)) as client:
+            session = client.environment().session(TASK, secrets={"TOKEN": "hunter2-hunter2"})
+            async with session:
+                with anyio.fail_after(10):
+                    while session.lost is None:  # noqa: ASYNC110 - said on another thread
+                        await anyio.sleep(0.01)
+                with pytest.raises(SessionLost) as caught:
+                    await session.call_tool("go")
+    assert session.lost == "HTTP 410 gone with token=***"
+    assert "hunter2" not in f"{caught.value!r} {caplog.text}"
