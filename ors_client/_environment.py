@@ -12,7 +12,7 @@ from typing import TypeVar
 import anyio
 
 from ._credentials import Secrets
-from ._errors import StatusError
+from ._errors import ORSError, StatusError
 from ._operations import (
     Address,
     Operation,
@@ -205,13 +205,21 @@ class AsyncEnvironment:
         found: dict[int, Task] = {}
         room = anyio.CapacityLimiter(_TOGETHER)
 
+        failures: list[ORSError] = []
+
         async def get(index: int) -> None:
             async with room:
-                found[index] = await self.get_task(split, index)
+                try:
+                    found[index] = await self.get_task(split, index)
+                except ORSError as error:  # raised below: a task group would wrap it
+                    failures.append(error)
+                    group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
             for index in indices:
                 group.start_soon(get, index)
+        if failures:
+            raise failures[0]
         return [found[index] for index in indices]
 
     def _deployment(self, method: str) -> str:

@@ -93,6 +93,15 @@ async def test_tasks_are_asked_for_one_by_one_where_nothing_else_is_there():
     assert peer.paths().count("POST /task") == 30
 
 
+async def test_first_error_of_tasks_asked_for_one_by_one_is_raised_itself():
+    unsupported = httpx.Response(400, json={"detail": "list_tasks is not supported; use the index-based API"})
+    answers = {"POST /tasks": unsupported, "POST /num_tasks": httpx.Response(200, json={"num_tasks": 40})}
+    peer = Peer({**answers, "POST /task": httpx.Response(500, json={"detail": "no such file"})})
+    async with connected(peer) as client:
+        with pytest.raises(StatusError, match="no such file"):
+            await client.environment().list_tasks("train")
+
+
 @pytest.mark.parametrize("code", [400, 404, 422, 500])
 async def test_refusal_that_is_no_missing_route_is_raised_and_not_worked_around(code):
     refused = httpx.Response(code, json={"detail": "Invalid split"})
