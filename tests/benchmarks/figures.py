@@ -51,15 +51,15 @@ class Figure:
 class Scale:
     """How much is measured: enough to trust, or enough to see that it works."""
 
-    rounds: int = 5
+    rounds: int = 3
     levels: dict[int, int] = field(default_factory=lambda: {1: 60, 32: 40, 256: 10, 1024: 4})
     """Calls of each session, by the number of sessions."""
     churned: int = 400
     idle: int = 1000
-    idle_seconds: float = 30.0
+    idle_seconds: float = 25.0
     results: int = 7
     many_one_by_one: bool = True
-    steps: int = 3
+    steps: int = 2
 
 
 QUICK = Scale(

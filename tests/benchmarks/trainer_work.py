@@ -26,6 +26,7 @@ def spec_of(side: str, url: str, **options: Any) -> Any:
     warnings.simplefilter("ignore")
     if side == "ours":
         import aiohttp  # noqa: F401
+
         import trl_bridge
 
         return trl_bridge.OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
