@@ -101,6 +101,11 @@ class Operation(Generic[Result_co]):
         return f"{self.method} {self.path.partition('?')[0]}"
 
     @property
+    def reads_nothing(self) -> bool:
+        """Whether its success says it all: servers answer with JSON, with `OK`, or with an empty body."""
+        return self.parse is answers.nothing
+
+    @property
     def session_id(self) -> str | None:
         """The session it belongs to, where it belongs to one."""
         return next((value.decode("ascii") for name, value in self.headers if name == b"x-session-id"), None)

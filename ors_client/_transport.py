@@ -343,7 +343,7 @@ class Transport:
 
     def _parse(self, operation: Operation[T], text: str) -> T:
         try:
-            return operation.parse(decode(text, limits=self.limits))
+            return operation.parse(None if operation.reads_nothing else decode(text, limits=self.limits))
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
             said = self.show(str(error)).partition("\n")[0]

@@ -296,6 +296,20 @@ async def test_server_without_a_ping_route_costs_one_warning(caplog):
     assert "ping" in caplog.text
 
 
+@pytest.mark.parametrize("answer", [httpx.Response(200, text="OK"), httpx.Response(204)])
+async def test_plain_answer_to_a_ping_and_a_deletion_is_a_success(answer, caplog):
+    peer = Peer({"POST /ping": answer, "POST /delete": answer})
+    with caplog.at_level(logging.DEBUG, "ors_client"):
+        async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=0.01)) as client:
+            async with client.environment().session(TASK) as session:
+                with anyio.fail_after(10):
+                    while len(peer.requests) - len(peer.paths()) < 8:  # noqa: ASYNC110 - said on another thread
+                        await anyio.sleep(0.01)
+                assert session.lost is None
+            assert client.open_sessions == 0
+    assert not caplog.records
+
+
 async def test_secret_that_the_background_meets_shows_nowhere(caplog):
     lost = httpx.Response(410, json={"detail": "gone with token=hunter2-hunter2"})
     refused = httpx.Response(403, json={"detail": "no delete for token=hunter2-hunter2"})
