@@ -28,6 +28,13 @@ def server():
 
 
 @pytest.fixture(scope="module")
+def platform():
+    """Our double of the catalogue's two hosts."""
+    with serve("ours", "--platform", "--env", "echo", "--api-key", "KEY", "--deployment", "owner/name") as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
 def endpoint():
     """An OpenAI-compatible endpoint that plays the echo environment."""
     with model_server() as endpoint:
@@ -65,6 +72,11 @@ def test_snippet_runs_as_it_stands(snippet, server, request, tmp_path, monkeypat
     source = snippet.replace("http://localhost:8000", server.url)
     if "localhost:9000" in source:
         source = source.replace("http://localhost:9000/v1", request.getfixturevalue("endpoint").url)
+    if "Client()" in source:
+        api, sessions = request.getfixturevalue("platform").urls
+        monkeypatch.setenv("OPENREWARD_API_URL", api)
+        monkeypatch.setenv("OPENREWARD_SESSION_URL", sessions)
+        monkeypatch.setenv("OPENREWARD_API_KEY", "KEY")
     if "Qwen/" in source:
         source = re.sub(r"Qwen/[\w.-]+", str(request.getfixturevalue("model")), source)
         source = source.replace("max_steps=100", "max_steps=1, use_cpu=True, bf16=False, report_to='none'")
