@@ -92,7 +92,9 @@ class Keepalive:
         self._thread: Background | None = None
         self._closed = False
         self._process = os.getpid()
-        self._starting = threading.Lock()  # guards that one thread is started
+        # Guards that one thread is started, and that nothing is entered once the last deletions are chosen. It is
+        # re-entrant as a garbage collection within it may abandon a session.
+        self._guard = threading.RLock()
 
     def __len__(self) -> int:
         """Return how many sessions are open, as far as is known."""
@@ -106,8 +108,9 @@ class Keepalive:
     def own(self, session_id: str, *, deployment: str | None = None) -> Entry:
         """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
         entry = Entry(session_id, deployment)
-        self._running()
-        self._ledger[session_id] = entry
+        with self._guard:
+            self._running()
+            self._ledger[session_id] = entry
         return entry
 
     def watch(self, entry: Entry, on_lost: Callable[[str], None]) -> None:
@@ -136,13 +139,13 @@ class Keepalive:
     def close(self, within: float | None = None) -> None:
         """Delete what is open and end the thread; blocks for about the close limit at most."""
         atexit.unregister(self._at_exit)
-        with self._starting:
+        with self._guard:
             thread, self._thread = self._thread, None
             self._closed = True
         if thread is None or self._process != os.getpid():
             return
         seconds = self._close if within is None else within
-        for entry in self._ledger.values():
+        for entry in list(self._ledger.values()):  # others strike theirs meanwhile
             entry.on_lost = None
         thread.stop(self._delete_all, within=seconds)
         for entry in list(self._ledger.values()):
@@ -153,7 +156,7 @@ class Keepalive:
     def _running(self) -> Background:
         if self._process != os.getpid():
             raise ClientStateError("This client was opened before a fork; open another one in the child process.")
-        with self._starting:
+        with self._guard:
             if self._closed:
                 raise ClientStateError("The client is closed.")
             if self._thread is None:
