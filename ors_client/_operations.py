@@ -76,6 +76,7 @@ class Operation(Generic[Result_co]):
         host: Which host of the layout answers it.
         idempotent: Sending it twice is the same as once.
         awaits_setup: It is answered when the environment is ready, which may take `Timeouts.start_up`.
+        awaits_teardown: It is answered when the environment has ended, which may take `Timeouts.close`.
         streamed: The answer is an event stream that ends in the result.
         json_answer: A streamed operation that may also be answered with plain JSON.
         raised: Makes the error for a stream's `error` event.
@@ -90,6 +91,7 @@ class Operation(Generic[Result_co]):
     host: Literal["api", "sessions"] = "sessions"
     idempotent: bool = True
     awaits_setup: bool = False
+    awaits_teardown: bool = False
     streamed: bool = False
     json_answer: bool = False
     raised: Callable[[str], ORSError] | None = None
@@ -325,7 +327,13 @@ def ping(session_id: str, *, deployment: str | None = None) -> Operation[None]:
 
 def delete(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /delete: end the episode; answered when its teardown is done, and for unknown ids too."""
-    return Operation("POST", "/delete", answers.nothing, headers=headers(session_id=session_id, deployment=deployment))
+    return Operation(
+        "POST",
+        "/delete",
+        answers.nothing,
+        headers=headers(session_id=session_id, deployment=deployment),
+        awaits_teardown=True,
+    )
 
 
 def delete_session(session_id: str, *, deployment: str | None = None) -> Operation[None]:

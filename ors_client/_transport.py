@@ -359,6 +359,8 @@ class _Wait:
     def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
         self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
+        if operation.awaits_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
+            self.limit = "close"
         self._now = loop.now
         self.began = self.last_heard = loop.now()
         self.patience = Patience(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)

@@ -1,0 +1,87 @@
+"""The ledger of open sessions and its thread, against a scripted peer."""
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+from scripted import Peer
+
+from ors_client import ClientStateError, KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ors_client._keepalive import Entry, Keepalive
+from ors_client._layout import resolve
+from ors_client._transport import Transport
+
+
+def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts()):  # noqa: B008 - frozen
+    def make():
+        return Transport(
+            resolve("http://peer.test", {}),
+            api_key=None,
+            timeouts=timeouts,
+            retry=RetryPolicy(),
+            limits=Limits(),
+            make=peer.transport,
+        )
+
+    return Keepalive(make, policy=policy, split=False, close=5.0)
+
+
+class Meddler(Entry):
+    """An entry that strikes another one when it is told that its session is not pinged any more."""
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "on_lost" and value is None and hasattr(self, "strike"):
+            self.strike()
+
+
+def test_session_that_is_struck_while_the_client_closes_hinders_nothing():
+    peer = Peer()
+    keepalive = keepalive_of(peer)
+    other = keepalive.own("other")
+    meddler = keepalive._ledger["s1"] = Meddler("s1", None)
+    keepalive.own("last")
+    meddler.strike = lambda: keepalive.disown(other)
+    keepalive.close()
+    assert peer.paths() == ["POST /delete"] * 2
+    assert len(keepalive) == 0
+
+
+def test_session_that_is_owned_while_the_client_closes_is_deleted_or_refused():
+    peer = Peer()
+    keepalive = keepalive_of(peer)
+    closing = threading.Thread(target=keepalive.close)
+
+    class Id(str):
+        __slots__ = ()
+
+        def __hash__(self):  # called when it is written into the ledger
+            if closing.ident is None:
+                closing.start()
+                closing.join(0.2)
+            return super().__hash__()
+
+    keepalive.own(Id("s1"))
+    closing.join(10)
+    assert peer.paths() == ["POST /delete"]
+    assert len(keepalive) == 0
+    with pytest.raises(ClientStateError):
+        keepalive.own("s2")
+
+
+def test_deletion_in_the_background_may_take_longer_than_a_ping():
+    deleted = threading.Event()
+
+    async def slowly(_):
+        await asyncio.sleep(0.3)
+        deleted.set()
+        return httpx.Response(200, json={"sid": "s1"})
+
+    peer = Peer({"POST /delete": slowly})
+    keepalive = keepalive_of(peer, timeouts=Timeouts(response=0.05, close=10.0))
+    keepalive.abandon(keepalive.own("s1"))
+    assert deleted.wait(10)
+    keepalive.close()
+    assert peer.paths().count("POST /delete") <= 2  # the second where the first was answered, but not yet read
+    assert keepalive.leaked == 0
