@@ -247,6 +247,8 @@ class Server:
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.destination.layout.sessions
+        if wanted is not None and wanted in available:
+            return wanted
         match = next((name for name in available if wanted is not None and name.lower() == wanted.lower()), None)
         if match is not None:
             return match

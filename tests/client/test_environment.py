@@ -44,6 +44,12 @@ async def test_list_may_hold_objects_with_names():
         assert await client.environment("B").name() == "b"
 
 
+@pytest.mark.parametrize(("asked", "found"), [("echo", "echo"), ("Echo", "Echo"), ("ECHO", "Echo")])
+async def test_name_as_it_is_listed_comes_before_one_in_another_case(asked, found):
+    async with connected(Peer({"GET /list_environments": httpx.Response(200, json=["Echo", "echo"])})) as client:
+        assert await client.environment(asked).name() == found
+
+
 async def test_server_without_environments_says_so():
     peer = Peer({"GET /list_environments": httpx.Response(200, json=[])})
     async with connected(peer) as client:
