@@ -179,17 +179,19 @@ class Keepalive:
             self._lose(entry, error.reason)
             self.disown(entry)
             return
-        except ORSError as error:
+        except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
             if isinstance(error, StatusError) and is_missing_route(error):
                 self._give_up_pinging(error)
                 return
             if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
                 entry.failures += 1
+            foreseen = isinstance(error, ORSError)
+            problem = str(error) if foreseen else thread.transport.show(repr(error))
             silent = time.monotonic() - entry.alive_at
             if entry.failures >= _FAILURES and silent >= self._policy.tolerance:
-                self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {error}")
+                self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")
                 return
-            _logger.debug("A ping failed: %s", error)
+            _logger.log(logging.DEBUG if foreseen else logging.WARNING, "A ping failed: %s", problem)
         else:
             entry.alive_at = began
             entry.failures = 0
@@ -218,6 +220,8 @@ class Keepalive:
                 await self._delete_once(transport, entry)
             except ORSError as error:
                 problem = str(error)
+            except Exception as error:  # noqa: BLE001 - the top of a thread: the session is still to be deleted
+                problem = transport.show(repr(error))
             else:
                 break
         else:
@@ -246,7 +250,7 @@ class Keepalive:
 
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(entry: Entry) -> None:
-            with contextlib.suppress(ORSError):
+            with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
                 while True:
                     try:
                         await self._delete_once(transport, entry)

@@ -85,3 +85,34 @@ def test_deletion_in_the_background_may_take_longer_than_a_ping():
     keepalive.close()
     assert peer.paths().count("POST /delete") <= 2  # the second where the first was answered, but not yet read
     assert keepalive.leaked == 0
+
+
+def test_session_is_pinged_again_after_an_error_that_nobody_foresaw(caplog):
+    twice = threading.Event()
+    pings = []
+
+    async def broken(request):
+        pings.append(request)
+        if len(pings) == 1:
+            raise KeyError("surprise")
+        twice.set()
+        return httpx.Response(200, json={"status": "ok"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": broken}), policy=KeepalivePolicy(interval=0.01, tolerance=10.0))
+    keepalive.watch(keepalive.own("s1"), print)
+    assert twice.wait(10)
+    keepalive.close()
+    assert [record.getMessage() for record in caplog.records] == ["A ping failed: KeyError('surprise')"]
+
+
+def test_session_whose_deletion_fails_in_a_way_that_nobody_foresaw_is_reported():
+    async def broken(_):
+        raise KeyError("surprise")
+
+    peer = Peer({"POST /delete": broken})
+    keepalive = keepalive_of(peer)
+    keepalive.own("s1")
+    keepalive.own("s2")
+    keepalive.close()
+    assert peer.paths() == ["POST /delete"] * 2
+    assert keepalive.leaked == 2
