@@ -108,6 +108,7 @@ class Server:
         self._versions: dict[str | None, str | None] = {}
         self._takes_body_secrets = not (transport.destination.catalogue or transport.destination.layout.is_split)
         self._demands_session = transport.destination.layout.is_split
+        self._obtaining = anyio.Lock()  # guards that one session id serves all who look around
         self._passes: dict[str | None, _Pass] = {}
 
     def check(self) -> None:
@@ -153,9 +154,6 @@ class Server:
     async def discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
         """Send a request that belongs to no episode, under a session id where the server demands one."""
         self.check()
-        if self._demands_session and deployment not in self._passes:
-            async with self._learning:
-                return await self._discover(make, deployment)
         return await self._discover(make, deployment)
 
     async def secrets(self, secrets: Secrets | None) -> tuple[str | None, dict[str, str] | None]:
@@ -208,15 +206,22 @@ class Server:
                 if error.status != 400 or "session" not in error.detail.lower():
                     raise
                 self._demands_session = True
+        try:
+            return await self._send_with_pass(make, deployment)
+        except SessionLost:  # it expired, or was given back at this moment; another one serves as well
+            return await self._send_with_pass(make, deployment)
+
+    async def _send_with_pass(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
         known = self._passes.get(deployment)
-        if known is not None:
-            try:
-                with known as session_id:
-                    return await self.transport.send(make(session_id))
-            except SessionLost:  # it expired; another one serves as well
-                self._forget(known, deployment)
-        with await self._obtain(deployment) as session_id:
-            return await self.transport.send(make(session_id))
+        if known is None:
+            async with self._obtaining:
+                known = self._passes.get(deployment) or await self._obtain(deployment)
+        try:
+            with known as session_id:
+                return await self.transport.send(make(session_id))
+        except SessionLost:
+            self._forget(known, deployment)
+            raise
 
     async def _obtain(self, deployment: str | None) -> _Pass:
         entries: list[Entry] = []

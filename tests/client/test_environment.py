@@ -1,5 +1,7 @@
 """Looking around: the least requests, and hand-written servers that lack or demand something."""
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from scripted import Peer
@@ -144,6 +146,24 @@ async def test_server_that_demands_a_session_for_looking_around_gets_one_for_all
         "POST /num_tasks",
         "POST /delete",
     ]
+
+
+async def test_questions_at_one_time_share_the_session_that_the_server_demands():
+    async def count(request):
+        await anyio.lowlevel.checkpoint()
+        if "x-session-id" in request.headers:
+            return httpx.Response(200, json={"num_tasks": 3})
+        return httpx.Response(400, json={"detail": "X-Session-ID header is required"})
+
+    async def slowly(_):
+        await anyio.sleep(0.01)
+        return httpx.Response(200, json={"sid": "s1"})
+
+    peer = Peer({"POST /num_tasks": count, "POST /create_session": slowly})
+    async with connected(peer) as client, anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(client.environment("env").num_tasks, "train")
+    assert peer.paths().count("POST /create_session") == 1
 
 
 async def test_tools_are_described_once_and_bounded():
