@@ -8,6 +8,7 @@ connections are made.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -354,7 +355,7 @@ class Transport:
 class _Wait:
     """The limit on the present wait of one attempt, and when the server was last heard."""
 
-    __slots__ = ("_now", "_silence", "began", "draining", "last_heard", "limit", "patience")
+    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit", "patience")
 
     def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
@@ -365,6 +366,8 @@ class _Wait:
         self.began = self.last_heard = loop.now()
         self.patience = Patience(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
         self._silence = timeouts.silence
+        # The stream that starts a session may show life for ever and bring nothing; a call may run while it does.
+        self._end = self.began + timeouts.start_up if operation.streamed and operation.idempotent else math.inf
         self.draining = False
 
     def heard(self) -> None:
@@ -372,8 +375,13 @@ class _Wait:
         self.last_heard = self._now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
         if not self.draining and not self.patience.scope.cancel_called:
-            self.limit = "silence"
-            self.patience.until(self.last_heard + self._silence)
+            silent = self.last_heard + self._silence
+            if silent < self._end:
+                self.limit = "silence"
+                self.patience.until(silent)
+            elif self.limit != "start_up":  # set once: setting it again would put off its last look
+                self.limit = "start_up"
+                self.patience.until(self._end)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""

@@ -20,6 +20,7 @@ from ors_client import (
     StatusError,
     TaskRef,
     TextBlock,
+    Timeouts,
     ToolRejected,
     UnknownBlock,
 )
@@ -209,6 +210,21 @@ async def test_answer_without_an_id_is_a_protocol_error_that_ends(answer):
         with pytest.raises(ProtocolError):
             await client.environment().session(TASK).__aenter__()
     assert "POST /create" not in peer.paths()
+
+
+async def test_stream_of_comments_instead_of_an_id_ends_with_the_limit_on_starting_up():
+    async def comments():
+        while True:
+            yield b": keepalive\n\n"
+            await anyio.sleep(0.01)
+
+    async def endless(_):
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=comments())
+
+    with anyio.fail_after(10):
+        async with connected(Peer({"POST /create_session": endless}), timeout=Timeouts(start_up=0.2)) as client:
+            with pytest.raises(DeadlineExceeded, match=r"start_up=0\.2"):
+                await client.environment().session(TASK).__aenter__()
 
 
 @pytest.mark.parametrize("code", [400, 403, 404])
