@@ -248,7 +248,8 @@ class AsyncSession:
             TypeError: The arguments are not a JSON object.
             ValueError: A number in them is not finite.
         """
-        return await self._step(call(self._place, self.session_id, name, arguments or {}), name, timeout)
+        given = {} if arguments is None else arguments
+        return await self._step(call(self._place, self.session_id, name, given), name, timeout)
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """Return the tool that takes the assistant's final message, or `None`. Since openreward 0.1.141."""

@@ -264,6 +264,15 @@ async def test_call_past_its_own_limit_names_it_and_the_session_goes_on():
     assert peer.paths().count("POST /call") == 1
 
 
+@pytest.mark.parametrize("arguments", [[], "", 0, False])
+async def test_arguments_that_are_no_object_are_refused_even_where_they_are_empty(arguments):
+    peer = Peer()
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(TypeError, match="mapping"):
+            await session.call_tool("go", arguments)
+    assert "POST /call" not in peer.paths()
+
+
 async def test_call_that_waits_for_another_is_bounded_too():
     peer = Peer({"POST /call": forever})
     async with (
