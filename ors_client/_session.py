@@ -246,7 +246,7 @@ class AsyncSession:
             SessionLost: The server no longer has the session.
             DeadlineExceeded: It took longer than the limit.
             TypeError: The arguments are not a JSON object.
-            ValueError: A number in them is not finite.
+            ValueError: A number in them is not finite, or `timeout` is no number of seconds.
         """
         given = {} if arguments is None else arguments
         return await self._step(call(self._place, self.session_id, name, given), name, timeout)
@@ -505,6 +505,9 @@ class AsyncSession:
             self._ready = True
 
     async def _step(self, operation: Operation[ToolOutput], name: str, seconds: float | None) -> ToolOutput:
+        if seconds is not None and not seconds >= 0:  # NaN is not, either
+            raise ValueError(f"timeout is a number of seconds and not negative, unlike {seconds!r}.")
+
         async def run() -> ToolOutput:
             began = at_turn = ready = time.monotonic()
             times = Meter()
@@ -565,7 +568,9 @@ class AsyncSession:
             finally:
                 self._scopes.discard(patience.scope)
         self._refuse_when_gone()
-        raise DeadlineExceeded(doing, limit=limit, seconds=seconds or math.inf, url=self._url, session_id=self._id)
+        raise DeadlineExceeded(
+            doing, limit=limit, seconds=math.inf if seconds is None else seconds, url=self._url, session_id=self._id
+        )
 
     def _refuse_when_gone(self) -> None:
         self._server.check()

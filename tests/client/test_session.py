@@ -273,6 +273,22 @@ async def test_arguments_that_are_no_object_are_refused_even_where_they_are_empt
     assert "POST /call" not in peer.paths()
 
 
+async def test_call_without_any_time_says_so():
+    peer = Peer({"POST /call": forever})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(DeadlineExceeded, match="timeout=0 seconds"):
+            await session.call_tool("go", timeout=0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+async def test_limit_that_is_no_time_is_refused_without_a_request(seconds):
+    peer = Peer()
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        with pytest.raises(ValueError, match=repr(seconds)):
+            await session.call_tool("go", timeout=seconds)
+    assert "POST /call" not in peer.paths()
+
+
 async def test_call_that_waits_for_another_is_bounded_too():
     peer = Peer({"POST /call": forever})
     async with (
