@@ -119,6 +119,19 @@ def is_missing_route(error: StatusError) -> bool:
     return error.status == 405 or (error.status == 404 and error.detail.strip() in {"", _NO_ROUTE})
 
 
+def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait before the `nth` repetition, from 1, where the server asked for no other.
+
+    Args:
+        policy: How fast.
+        nth: Which one.
+        draw: A number in [0, 1), for the jitter.
+    """
+    # The exponent is capped because 2.0 ** 2000 overflows, not because a delay could be that long.
+    delay = min(policy.max_delay, policy.first_delay * 2.0 ** min(nth - 1, 30))
+    return delay * (1.0 - policy.jitter * draw())
+
+
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """Read `Retry-After`, in seconds or as an HTTP date (RFC 9110, 10.2.3); `None` where it says nothing usable."""
     value = headers.get("retry-after", "").strip()
@@ -256,6 +269,4 @@ class Attempts:
     def _delay(self, nth: int, asked: float | None) -> float:
         if asked is not None:
             return max(asked, self._policy.first_delay)  # "0" is no invitation to ask in a loop
-        # The exponent is capped because 2.0 ** 2000 overflows, not because a delay could be that long.
-        delay = min(self._policy.max_delay, self._policy.first_delay * 2.0 ** min(nth - 1, 30))
-        return delay * (1.0 - self._policy.jitter * self._draw())
+        return backoff(self._policy, nth, draw=self._draw)

@@ -54,7 +54,7 @@ from ._operations import (
     tools,
 )
 from ._patience import Patience
-from ._retry import is_missing_route
+from ._retry import backoff, is_missing_route
 from ._server import Seat, Server
 from ._shield import see_out
 from ._transport import BodySecretsRefused
@@ -248,7 +248,7 @@ class AsyncSession:
             TypeError: The arguments are not a JSON object.
             ValueError: A number in them is not finite, or `timeout` is no number of seconds.
         """
-        given = {} if arguments is None else arguments
+        given: Mapping[str, Any] = {} if arguments is None else arguments
         return await self._step(call(self._place, self.session_id, name, given), name, timeout)
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
@@ -310,7 +310,9 @@ class AsyncSession:
         deployment = self._address.deployment
         attempts = server.transport.retry.attempts
         reason = ""
-        for _ in range(attempts):
+        for attempt in range(attempts):
+            if attempt:
+                await anyio.sleep(backoff(server.transport.retry, attempt))
             entry = await self._obtain(deployment, header)
             try:
                 await self._create(entry, header, body)

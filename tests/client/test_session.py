@@ -15,6 +15,7 @@ from ors_client import (
     ImageBlock,
     KeepalivePolicy,
     ProtocolError,
+    RetryPolicy,
     SessionLost,
     SetupFailed,
     StatusError,
@@ -22,6 +23,7 @@ from ors_client import (
     TextBlock,
     Timeouts,
     ToolRejected,
+    TransportError,
     UnknownBlock,
 )
 
@@ -210,6 +212,22 @@ async def test_answer_without_an_id_is_a_protocol_error_that_ends(answer):
         with pytest.raises(ProtocolError):
             await client.environment().session(TASK).__aenter__()
     assert "POST /create" not in peer.paths()
+
+
+async def test_opening_that_fails_is_repeated_at_the_pace_of_the_policy():
+    began = []
+
+    async def lost(_):
+        began.append(anyio.current_time())
+        return httpx.Response(502)
+
+    retry = RetryPolicy(attempts=3, first_delay=0.1, jitter=0.0)
+    async with connected(Peer({"POST /create": lost}), retry=retry) as client:
+        with pytest.raises(TransportError, match="after 3 attempts"):
+            await client.environment().session(TASK).__aenter__()
+    first, second, third = began
+    assert second - first >= 0.1
+    assert third - second >= 0.2
 
 
 async def test_stream_of_comments_instead_of_an_id_ends_with_the_limit_on_starting_up():
