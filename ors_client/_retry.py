@@ -268,5 +268,7 @@ class Attempts:
 
     def _delay(self, nth: int, asked: float | None) -> float:
         if asked is not None:
-            return max(asked, self._policy.first_delay)  # "0" is no invitation to ask in a loop
+            wait = max(asked, self._policy.first_delay)  # "0" is no invitation to ask in a loop
+            # Never sooner than asked, but not all who were refused together at the same moment.
+            return wait + self._policy.jitter * self._draw() * min(wait, self._policy.max_delay)
         return backoff(self._policy, nth, draw=self._draw)

@@ -47,7 +47,8 @@ class RetryPolicy:
         first_delay: Seconds before the second attempt; each further delay doubles.
         max_delay: Seconds at most between attempts, unless the server asks for more with `Retry-After`, up to
             `Timeouts.start_up`.
-        jitter: The share of a delay that is random, so that rollouts that failed together do not return together.
+        jitter: The share of a delay that is random, so that rollouts that failed together do not return together. What
+            a server asked for is never shortened by it, and made longer by that share of `max_delay` at most.
     """
 
     attempts: int = 5

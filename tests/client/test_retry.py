@@ -74,6 +74,15 @@ def test_date_without_a_zone_is_in_utc_wherever_the_client_is():
     assert retry_after({"retry-after": "Sun Nov  6 08:49:37 1994"}, now=784111740.0) == 37.0
 
 
+@pytest.mark.parametrize(("asked", "waits"), [(4.0, 5.0), (40.0, 45.0), (0.0, 1.25)])
+def test_jitter_makes_the_wait_that_a_server_asked_for_longer(asked, waits):
+    policy = RetryPolicy(first_delay=1.0, max_delay=20.0, jitter=0.25)
+    tries = Attempts(
+        version(), policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True, draw=lambda: 1.0
+    )
+    assert tries.after(unavailable(asked), now=0.0) == waits
+
+
 def test_jitter_takes_its_share_of_a_delay():
     policy = RetryPolicy(first_delay=1.0, jitter=0.5)
     tries = Attempts(
