@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ._background import EXIT_SECONDS, Background
-from ._errors import ClientStateError, ORSError, StatusError
+from ._errors import CapacityError, ClientStateError, ORSError, StatusError
 from ._operations import environment_id, upload_rollouts, variant_ids
 from ._transport import Transport
 
@@ -267,27 +267,36 @@ class Uploader:
             await self._upload(transport, known)
 
     async def _learn(self, transport: Transport, place: Place) -> None:
-        """Ask for the ids of an environment and its variant, once; rollouts are taken without them, too."""
+        """Ask for the ids of an environment and its variant, until it is answered; rollouts are taken without, too."""
         environment, variant = place
         if place in self._ids or environment is None or "/" not in environment:
             return
-        ids = self._ids[place] = {}
-        with contextlib.suppress(ORSError):
+        ids: dict[str, str] = {}
+        try:
             ids["environment_id"] = await transport.send(environment_id(environment))
             if variant is not None:
                 found = (await transport.send(variant_ids(environment))).get(variant)
                 ids.update({} if found is None else {"variant_id": found})
+        except StatusError as error:
+            if not 400 <= error.status < 500 or isinstance(error, CapacityError):
+                return
+        except Exception as error:  # noqa: BLE001 - a task of the thread, whose events wait
+            if not isinstance(error, ORSError):
+                self._log("ids", "The ids of an environment could not be asked for: %s", transport.show(repr(error)))
+            return
+        self._ids[place] = ids
 
     async def _upload(self, transport: Transport, events: Sequence[Event]) -> bool:
         try:
             await transport.send(upload_rollouts([self._with_ids(event) for event in events]))
-        except ORSError as error:
+        except Exception as error:  # noqa: BLE001 - a task of the thread, which has more to upload
             if isinstance(error, StatusError) and error.status in _BAD_EVENT and len(events) > 1:
                 half = len(events) // 2
                 first = await self._upload(transport, events[:half])
                 return await self._upload(transport, events[half:]) and first
             self.failed += len(events)
-            self._log("failed", "Events of rollouts could not be uploaded and are counted; the first: %s", error)
+            problem = str(error) if isinstance(error, ORSError) else transport.show(repr(error))
+            self._log("failed", "Events of rollouts could not be uploaded and are counted; the first: %s", problem)
             return False
         self.uploaded += len(events)
         return True
