@@ -104,8 +104,11 @@ class Operation(Generic[Result_co]):
 
     @property
     def reads_nothing(self) -> bool:
-        """Whether its success says it all: servers answer with JSON, with `OK`, or with an empty body."""
-        return self.parse is answers.nothing
+        """Whether its success says it all: servers answer with JSON, with `OK`, or with an empty body.
+
+        An episode that begins is another matter: a page of HTML is no sign that it did.
+        """
+        return self.idempotent and self.parse is answers.nothing
 
     @property
     def session_id(self) -> str | None:
