@@ -16,7 +16,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import quote
@@ -78,21 +78,22 @@ class Veil:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._lasting = tuple(dict.fromkeys(values))
-        self._passing: tuple[str, ...] = ()  # replaced and never changed, as another thread may be reading it
+        self._lasting = _sought(values)
+        self._passing: dict[str, _Sought] = {}  # replaced and never changed, as another thread may be reading it
         self._lock = threading.Lock()  # guards that of two additions none is lost
 
     def hide(self, values: Iterable[str]) -> None:
         """Keep `values` out of all that is shown from now on."""
-        new = dict.fromkeys(values)
+        new = set(values)
         with self._lock:
-            kept = (value for value in self._passing if value not in new)
-            self._passing = (*kept, *new)[-_MOST_HIDDEN:]
+            known = self._passing
+            added = {value: known[value] for value in new & known.keys()} | _sought(new - known.keys())
+            kept = {value: sought for value, sought in known.items() if value not in new} | added
+            self._passing = dict(itertools.islice(kept.items(), max(0, len(kept) - _MOST_HIDDEN), None))
 
     def show(self, text: str) -> str:
         """Return `text` without the values, however a server may have written them."""
-        hidden = self._lasting + self._passing
-        return redact(text, hidden) if hidden else text
+        return _without(text, [*self._lasting.values(), *self._passing.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +237,38 @@ def redact(text: str, hidden: Iterable[str]) -> str:
         text: What a server said.
         hidden: Keys, values of secrets, encoded headers.
     """
-    values = {value for value in hidden if value.strip()}
-    spans = sorted(itertools.chain.from_iterable(_spans(text, value) for value in values))
+    return _without(text, _sought(hidden).values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """A hidden value, and what is looked for in a text on its account.
+
+    Args:
+        value: As the caller gave it.
+        forms: Its spellings.
+        cores: What base64 of any text around one of them holds; none for a short value.
+    """
+
+    value: str = field(repr=False)
+    forms: frozenset[str] = field(repr=False)
+    cores: frozenset[str] = field(repr=False)
+
+    @classmethod
+    def of(cls, value: str) -> _Sought:
+        forms = _forms(value)
+        cores = (core for form in forms if len(value) >= _SHORT for core in _base64_cores(form))
+        return cls(value, frozenset(forms), frozenset(cores))
+
+
+def _sought(values: Iterable[str]) -> dict[str, _Sought]:
+    return {value: _Sought.of(value) for value in values if value.strip()}
+
+
+def _without(text: str, hidden: Collection[_Sought]) -> str:
+    spans = sorted(itertools.chain.from_iterable(_spans(text, sought) for sought in hidden))
+    if not spans:
+        return text
     pieces: list[str] = []
     done = 0  # `text` is dealt with up to here
     for start, end in spans:
@@ -283,10 +314,10 @@ def _bound(name: str, secret: Secret) -> Secret:
     return secret if secret.allowed_domains else Secret(secret.value, _KNOWN_DOMAINS.get(name.upper(), ()))
 
 
-def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:
-    """Yield where `text` shows `value`, as start and end."""
-    forms = _forms(value)
-    if len(value) < _SHORT:
+def _spans(text: str, sought: _Sought) -> Iterator[tuple[int, int]]:
+    """Yield where `text` shows a value, as start and end."""
+    forms = sought.forms
+    if len(sought.value) < _SHORT:
         for form, mark in itertools.product(forms, _QUOTES):
             for start in _places(text, mark + form + mark):
                 yield start + len(mark), start + len(mark) + len(form)
@@ -296,13 +327,16 @@ def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:
                 yield start, start + len(form)
             if cut := _cut_off(text, form):
                 yield len(text) - cut, len(text)
-    cores = {core for form in forms if len(value) >= _SHORT for core in _base64_cores(form)}
-    for run in _BASE64_RUN.finditer(text):
-        if _shows(run[0], forms, cores) or (run.end() == len(text) and any(_cut_off(text, core) for core in cores)):
-            yield run.span()
+    # The whole text is asked first: a long one has very many runs, nearly all of them words.
+    cores = [core for core in sought.cores if core in text]
+    cut_off = any(_cut_off(text, core) for core in sought.cores)
+    if cores or cut_off or _ENCODED_JSON in text:
+        for run in _BASE64_RUN.finditer(text):
+            if _shows(run[0], forms, cores) or (cut_off and run.end() == len(text)):
+                yield run.span()
 
 
-def _shows(run: str, forms: set[str], cores: set[str]) -> bool:
+def _shows(run: str, forms: Collection[str], cores: Collection[str]) -> bool:
     """Tell whether characters of base64 hold a value, given as its spellings and as their base64."""
     if any(core in run for core in cores):
         return True
