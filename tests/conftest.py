@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
+SHARED = {"ours", "openreward", "ors_sdk", "server", "echo_server"}
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
 # A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
 for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
@@ -58,3 +59,13 @@ def echo_server() -> Iterator[Server]:
     """Our server with the echo environment alone."""
     with serve("ours", "--env", "echo") as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def sessions_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test does, its sessions are gone soon after it: on the servers that tests share, each is to blame."""
+    yield
+    for name in SHARED & {*request.fixturenames}:
+        server = request.getfixturevalue(name)
+        if server.process.poll() is None and (left := server.set_aside(seconds=15)):
+            pytest.fail(f"Sessions are left on the {server.kind} server: {', '.join(left)}")

@@ -4,6 +4,7 @@
 "ors-sdk"; the arguments are those of `python -m fixtures.server` and `python -m fixtures.peers`.
 """
 
+import json
 import os
 import re
 import signal
@@ -11,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +45,7 @@ class Server:
         url: Where it listens; the session host in the split layout.
         urls: All the places where it listens, in the order of the `listening on` line.
         journal: What its environments did.
+        left: Sessions that an earlier test left behind, which no later one is to blame for.
     """
 
     kind: Kind
@@ -50,6 +53,7 @@ class Server:
     process: subprocess.Popen[bytes]
     journal: Journal
     folder: Path
+    left: set[str] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -60,8 +64,17 @@ class Server:
         return (self.folder / "output").read_text(errors="replace")
 
     def live(self) -> list[str]:
-        """Return the sessions that were constructed and not torn down."""
-        return httpx.get(f"{self.url}/_live", trust_env=False).json()["ids"]
+        """Return the sessions that were constructed and not torn down, but for those that earlier tests left."""
+        with urllib.request.urlopen(f"{self.url}/_live", timeout=30) as answer:  # noqa: S310 - a server of ours
+            return [session_id for session_id in json.load(answer)["ids"] if session_id not in self.left]
+
+    def set_aside(self, seconds: float) -> list[str]:
+        """Wait for all sessions to be gone; return those that are not, of which no later test will hear."""
+        deadline = time.monotonic() + seconds
+        while (live := self.live()) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+        self.left.update(live)
+        return live
 
     def stats(self) -> dict[str, Any]:
         """Return the server's counts; see `fixtures.introspection`."""

@@ -32,6 +32,7 @@ from ors_client._errors import (
     one_line,
 )
 from ors_client._transport import BodySecretsRefused, NotYet
+from ors_client.evaluation import ModelError, ModelRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -44,6 +45,8 @@ MAKERS = {
     ResultLost: lambda: ResultLost("Tool 'echo'", reason="unknown task_id", attempts=2, **WHERE),
     DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),
     StatusError: lambda: StatusError("POST /echo/call", status=500, detail="ValueError: x\ny", **WHERE),
+    ModelError: lambda: ModelError("No reply", status=503, url=WHERE["url"]),
+    ModelRefused: lambda: ModelRefused("A wrong key", status=401, url=WHERE["url"]),
     BodySecretsRefused: lambda: BodySecretsRefused("POST /create", status=422, detail="extra", **WHERE),
     AuthenticationError: lambda: AuthenticationError("GET /tools", status=401, detail="no key", **WHERE),
     BillingError: lambda: BillingError("GET /tools", status=402, detail="no credit", **WHERE),
@@ -147,7 +150,7 @@ def test_message_is_one_line_that_says_where(kind):
     message = str(MAKERS[kind]())
     assert "\n" not in message
     assert "http://h:1" in message
-    assert kind is EnvironmentNotFound or "s-1" in message
+    assert kind in {EnvironmentNotFound, ModelError, ModelRefused} or "s-1" in message
 
 
 @pytest.mark.parametrize(
