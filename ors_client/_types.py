@@ -26,6 +26,7 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    model_serializer,
 )
 from typing_extensions import TypeAliasType
 
@@ -112,6 +113,11 @@ class UnknownBlock(_Model):
 
     type: str
     raw: JSONValue = None
+
+    @model_serializer(mode="plain")
+    def _as_it_came(self) -> JSONObject:
+        # Whoever it is handed on to, a server or a record, gets what the environment wrote; a block is an object there.
+        return self.raw if isinstance(self.raw, dict) else {"type": self.type, "raw": self.raw}
 
 
 def _tag(value: object) -> str:

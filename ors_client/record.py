@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from ._types import Block, JSONObject, ToolResultBlock, UnknownBlock
+from ._types import Block, JSONObject
 
 try:
     import fcntl
@@ -193,15 +193,7 @@ def numbered(
 
 def written(blocks: Iterable[Block]) -> list[JSONObject]:
     """Return blocks as the standard writes them, which is how a record holds them."""
-    return [_written(block) for block in blocks]
-
-
-def _written(block: Block) -> JSONObject:
-    if isinstance(block, UnknownBlock):
-        raw = cast("object", block.raw)  # pyright: ignore[reportUnknownMemberType] - JSON of any shape
-        return cast("JSONObject", raw) if isinstance(raw, dict) else {"type": block.type, "raw": raw}
-    plain = block.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain | {"blocks": written(block.blocks)} if isinstance(block, ToolResultBlock) else plain
+    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
 
 
 def _hidable(secrets: Collection[str]) -> list[str]:

@@ -290,3 +290,12 @@ def test_task_ref_holds_a_place(split, index):
 def test_task_ref_of_a_wrong_type_is_refused(split, index):
     with pytest.raises(TypeError, match="TaskRef"):
         TaskRef(split, index)
+
+
+@pytest.mark.parametrize("mode", ["python", "json"])
+def test_unknown_block_is_written_as_it_came_however_deep(mode):
+    raw = {"type": "video", "url": None, "parts": [{"type": "frame"}]}
+    result = ToolResultBlock(tool_call_id="1", blocks=[BLOCK.validate_python(each) for each in (raw, "bare")])
+    candidate = GroupCandidate(messages=[Message(role="tool", blocks=[result])])
+    written = candidate.model_dump(mode=mode, by_alias=True, exclude_none=True)
+    assert written["messages"][0]["blocks"][0]["blocks"] == [raw, {"type": "unknown", "raw": "bare"}]
