@@ -106,7 +106,7 @@ class Operation(Generic[Result_co]):
     def reads_nothing(self) -> bool:
         """Whether its success says it all: servers answer with JSON, with `OK`, or with an empty body.
 
-        An episode that begins is another matter: a page of HTML is no sign that it did.
+        An episode that begins is another matter: its sign is what the standard says.
         """
         return self.idempotent and self.parse is answers.nothing
 

@@ -251,7 +251,9 @@ class Transport:
             return self._judge(operation, answer, await self._body(answer, wait, maximum=_ERROR_BODY))
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if stream is None or (operation.json_answer and kind == "application/json"):
-            return _Answer(await self._body(answer, wait))
+            text = await self._body(answer, wait)
+            # A page for people comes from something before the server, which saw nothing of the request.
+            return _Answer("null" if operation.reads_nothing and kind != "text/html" else text)
         if kind != "text/event-stream":
             text = await self._body(answer, wait, maximum=_ERROR_BODY)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
@@ -344,7 +346,7 @@ class Transport:
 
     def _parse(self, operation: Operation[T], text: str) -> T:
         try:
-            return operation.parse(None if operation.reads_nothing else decode(text, limits=self.limits))
+            return operation.parse(decode(text, limits=self.limits))
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
             said = self.show(str(error)).partition("\n")[0]

@@ -369,6 +369,16 @@ async def test_plain_answer_to_a_ping_and_a_deletion_is_a_success(answer, caplog
     assert not caplog.records
 
 
+async def test_page_for_people_in_answer_to_pings_keeps_no_session():
+    page = httpx.Response(200, html="<html>Sign in</html>")
+    policy = KeepalivePolicy(interval=0.01, tolerance=0.01)
+    client = connected(Peer({"POST /ping": page}), keepalive=policy)
+    async with client, client.environment().session(TASK) as session:
+        with anyio.fail_after(10):
+            while session.lost is None:  # noqa: ASYNC110 - said on another thread
+                await anyio.sleep(0.01)
+
+
 async def test_secret_that_the_background_meets_shows_nowhere(caplog):
     lost = httpx.Response(410, json={"detail": "gone with token=hunter2-hunter2"})
     refused = httpx.Response(403, json={"detail": "no delete for token=hunter2-hunter2"})
