@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from ._credentials import Veil
 from ._types import Block, JSONObject
 
 try:
@@ -26,7 +27,6 @@ except ImportError:  # Windows: threads are kept apart there, processes are not
 
 logger = logging.getLogger(__name__)
 
-_HIDDEN = "***"
 _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 
@@ -125,7 +125,7 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, hide: Collection[str] = ()) -> None:
         self._path = Path(path)
-        self._hide = _hidable(hide)
+        self._veil = _veil(hide)
         # One write at a time within the process: a lock on a file is one per process, not one per thread.
         self._lock = threading.Lock()
 
@@ -135,7 +135,7 @@ class RecordWriter:
         Raises:
             OSError: The file can't be written.
         """
-        line = _writable(episode, self._hide).model_dump_json().encode() + b"\n"
+        line = _writable(episode, self._veil).model_dump_json().encode() + b"\n"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             # Opened anew for each episode, so that a file that was moved away or a fork needs no care.
@@ -153,7 +153,7 @@ class RecordWriter:
 
 def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
     """Return an episode as it may be shown: without keys and secrets, wherever they turn up in it."""
-    return _writable(episode, _hidable(hide))
+    return _writable(episode, _veil(hide))
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
@@ -196,11 +196,11 @@ def written(blocks: Iterable[Block]) -> list[JSONObject]:
     return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
 
 
-def _hidable(secrets: Collection[str]) -> list[str]:
-    return sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+def _veil(secrets: Collection[str]) -> Veil:
+    return Veil(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
-def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
+def _writable(episode: EpisodeRecord, veil: Veil) -> EpisodeRecord:
     """Return `episode` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
 
     def clean(value: Any, depth: int = 0) -> Any:
@@ -208,10 +208,8 @@ def _writable(episode: EpisodeRecord, secrets: list[str]) -> EpisodeRecord:
             return f"(nested more than {_DEEPEST} deep)"
         match value:
             case str():
-                for secret in secrets:
-                    value = value.replace(secret, _HIDDEN)
                 # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
-                return value.encode(errors="backslashreplace").decode()
+                return veil.show(value).encode(errors="backslashreplace").decode()
             case dict():
                 return {clean(key): clean(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
             case list() | tuple():

@@ -1,5 +1,6 @@
 """Records are whole whatever happens to their writers, and readable by whoever comes later."""
 
+import base64
 import json
 import logging
 import multiprocessing
@@ -95,6 +96,15 @@ def test_record_writer_hides_secrets_wherever_they_turn_up(path):
     (written,) = read(path)
     assert written.calls[0].output == "***!"
     assert written.session_id == "s-1"
+
+
+def test_record_writer_hides_a_secret_however_it_is_written(path):
+    secret = 'pass"word\n1'
+    echoed = [json.dumps({"env": secret}), base64.b64encode(f"user:{secret}".encode()).decode()]
+    calls = [CallRecord(tool="echo", output=text) for text in echoed]
+    RecordWriter(path, hide=[secret]).append(EPISODE.model_copy(update={"calls": calls}))
+    (written,) = read(path)
+    assert [call.output for call in written.calls] == ['{"env": "***"}', "***"]
 
 
 def test_record_keeps_text_that_utf8_can_not_carry(path):
