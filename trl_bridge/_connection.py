@@ -62,6 +62,7 @@ class Live:
         self.secrets = settings.secrets
         self._servers: Servers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping = asyncio.Lock()  # guards that records stand in the order in which episodes ended
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
         self._rollouts: Rollouts | None = None
@@ -119,8 +120,24 @@ class Live:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def record(self, episode: EpisodeRecord) -> None:
-        """Append an episode to the record and tell the catalogue, as far as wanted. A full disk does not end a run."""
+    def record(self, episode: EpisodeRecord) -> asyncio.Task[None] | None:
+        """Append an episode to the record and tell the catalogue, in the background and as far as wanted."""
+        if self._rollouts is None and self._record is None:
+            return None
+        return self.spawn(self._keep_in_order(episode))
+
+    async def _keep_in_order(self, episode: EpisodeRecord) -> None:
+        async with self._keeping:
+            try:
+                # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
+                kept = asyncio.get_running_loop().run_in_executor(None, self._keep, episode)
+            except RuntimeError:  # no thread can be started while the interpreter exits
+                self._keep(episode)
+            else:
+                await kept
+
+    def _keep(self, episode: EpisodeRecord) -> None:
+        """Write an episode down; a full disk does not end a run."""
         if self._rollouts is not None and self.settings.rollouts is not None:
             hidden = redacted(episode, _hidden(self.settings.api_key, self.secrets))
             try:

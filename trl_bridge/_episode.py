@@ -75,6 +75,7 @@ class Episode:
         self._server: Server | None = None
         self._session: AsyncSession | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._recording: asyncio.Task[None] | None = None
         self._start = time.monotonic()
 
     @property
@@ -156,13 +157,14 @@ class Episode:
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))
         if not self.unwanted:
-            self.live.record(self._as_record())
+            self._recording = self.live.record(self._as_record())
 
     async def close(self) -> None:
-        """End the episode as it stands, as nobody will call any more, and wait until its session is deleted."""
+        """End the episode as it stands, as nobody will call any more; wait until it is deleted and written down."""
         self.end()
-        if self._leaving is not None:
-            await asyncio.wait([self._leaving])
+        rest = [task for task in (self._leaving, self._recording) if task is not None]
+        if rest:
+            await asyncio.wait(rest)
 
     async def _begin(self, *, without: Server | None = None) -> Shown:
         settings = self.live.settings

@@ -1,5 +1,6 @@
 """A rollout hands the model what the server says, keeps its score apart from failures, and leaves nothing behind."""
 
+import fcntl
 import inspect
 import json
 import logging
@@ -472,6 +473,7 @@ def test_record_has_the_whole_episode(make_spec, ours, tmp_path):
     session = environment._seat.rollout.session_id
     environment.echo(text="wrong")
     environment.echo(text="world")
+    environment._close()
     (line,) = path.read_text().splitlines()
     episode = json.loads(line)
     assert {name: episode[name] for name in ("v", "environment", "target", "split", "index", "session_id")} == {
@@ -501,6 +503,7 @@ def test_record_tells_what_broke_an_episode(failing, proxy, tmp_path):
     environment.step(reward=0.3)
     proxy.add(Rule("POST", "/call", Status(500)))
     environment.step(reward=0.4)
+    environment._close()
     (episode,) = read(path)
     assert (episode.status, episode.reward, episode.rewards) == ("failed: StatusError", None, [0.3, None])
     assert "500" in episode.failure
@@ -535,9 +538,29 @@ def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record
             environment.echo(text=argument)
     assert environment.echo(text="hello") == "match"
     assert environment.rewards == [None, None, 1.0]
+    environment._close()
     (episode,) = read(path)
     assert (episode.reward, [call.reward for call in episode.calls]) == (1.0, [None, None, 1.0])
     eventually(lambda: ours.live() == [])
+
+
+def test_record_that_another_process_holds_holds_up_no_rollout(make_spec, ours, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    spec = make_spec(ours.url, env_name="echoenvironment", record=path)
+    first, second = spec.environment_factory(), spec.environment_factory()
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        first.reset(task_index=0)
+        ending = threading.Thread(target=first._close)
+        ending.start()
+        ending.join(0.2)
+        done = threading.Thread(target=second.reset, kwargs={"task_index": 0}, daemon=True)
+        done.start()
+        done.join(10)
+        assert not done.is_alive()
+        assert not path.read_text()
+    ending.join(10)
+    assert len(list(read(path))) == 1
 
 
 def test_record_that_can_not_be_written_does_not_end_the_run(make_spec, ours, tmp_path, caplog):
