@@ -209,8 +209,12 @@ class Connection:
                 except BaseException:
                     live.loop.stop(join_seconds=_JOIN_SECONDS)
                     raise
-                self._finalizer = weakref.finalize(self, _shut, live)
                 self._live = live
+                self._finalizer = weakref.finalize(self, _shut, live)
+                if self._closed and self._finalizer.detach() is not None:
+                    # Closed while it opened, when there was nothing to close yet: whichever comes last sees the other.
+                    _shut(live, wait=True)
+                    raise ClientStateError("This OpenRewardSpec was closed while it was opened.")
             return self._live
 
     def current(self) -> Live | None:
@@ -221,7 +225,8 @@ class Connection:
     def close(self) -> None:
         """Delete all sessions and close the clients, within the `close` limit of `Timeouts`. May be called again."""
         self._closed = True
-        if self._finalizer is not None and self._finalizer.detach() is not None and self._live is not None:
+        finalizer = self._finalizer
+        if self._live is not None and finalizer is not None and finalizer.detach() is not None:
             _shut(self._live, wait=True)
 
 

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +19,8 @@ import pytest
 from fixtures.proxy import FaultProxy
 from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy
 from trl_bridge import OpenRewardSpec
-from trl_bridge._connection import connect
+from trl_bridge._connection import Connection, connect
+from trl_bridge._settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 QUIET = {"use_cpu": True, "bf16": False, "activation_checkpointing": False}
@@ -309,6 +311,26 @@ def test_making_an_environment_opens_no_session(make_spec, ours):
     for _ in range(5):
         factory()
     assert ours.stats()["requests"]["POST /create_session"] == before
+
+
+def test_connection_that_is_closed_while_it_opens_stays_closed():
+    class Closing(tuple):
+        """Servers; whoever opens clients for them finds the connection closed by another thread meanwhile."""
+
+        __slots__ = ()
+
+        def __iter__(self):
+            closer = threading.Thread(target=connection.close)
+            closer.start()
+            closer.join(10)
+            return super().__iter__()
+
+    before = threading.enumerate()
+    connection = Connection(Settings(servers=Closing((NOWHERE,))))
+    with pytest.raises(ClientStateError, match="closed"):
+        _ = connection.live
+    assert connection.current() is None
+    assert not [thread for thread in threading.enumerate() if thread.name == "trl-bridge" and thread not in before]
 
 
 # --- Processes
