@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import anyio
+
 from ors_client import AsyncClient, ClientStateError, Layout, Rollouts, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, redacted
 
@@ -105,13 +107,20 @@ class Live:
         return self._servers
 
     @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[None]:
-        """Wait until `max_concurrency` allows one more request."""
+    async def slot(self, *, within: float | None = None) -> AsyncGenerator[bool]:
+        """Wait until `max_concurrency` allows one more request, and tell whether it did `within` so many seconds."""
         if self._limit is None:
-            yield
-        else:
-            async with self._limit:
-                yield
+            yield True
+            return
+        with anyio.move_on_after(within) as waiting:
+            await self._limit.acquire()
+        if waiting.cancelled_caught:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._limit.release()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `coroutine` in the background; closing waits for it."""

@@ -24,6 +24,7 @@ from ors_client import (
     BillingError,
     CapacityError,
     ClientStateError,
+    DeadlineExceeded,
     EnvironmentNotFound,
     ORSError,
     TaskRef,
@@ -94,21 +95,16 @@ class Episode:
             self.rollout.started = time.time()
             self.live.running.add(self)
             try:
-                prompt = await self._begin()
-            except _FINAL as error:
-                return self._give_up(error)
+                with anyio.move_on_after(self._remaining_seconds()):
+                    prompt = await self._begin_or_again()
+                    self.live.resets.succeeded()
+                    return prompt
             except ClientStateError:
                 raise
             except ORSError as error:
-                logger.info("A reset is tried once more on a fresh session: %s", error)
-                try:
-                    prompt = await self._begin(without=self._server)
-                except ClientStateError:
-                    raise
-                except ORSError as again:
-                    return self._give_up(again)
-            self.live.resets.succeeded()
-            return prompt
+                return self._give_up(error)
+            seconds = self.live.settings.episode_timeout or 0.0
+            return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
 
     async def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         """Make one call and return what the model sees of its output.
@@ -122,7 +118,11 @@ class Episode:
             if self.rollout.over or self._session is None:
                 self.rollout.late_calls += 1
                 return OVER
-            async with self.live.slot():
+            async with self.live.slot(within=self._remaining_seconds()) as free:
+                if not free:
+                    self.end(cut="seconds")
+                    self.rollout.late_calls += 1
+                    return OVER
                 return await self._send(self._session, tool.spec.name, tool.arguments(kwargs))
 
     async def answer(self, message: str) -> None:
@@ -134,7 +134,10 @@ class Episode:
         async with self._order:
             if self.rollout.over or self._session is None:
                 return
-            async with self.live.slot():
+            async with self.live.slot(within=self._remaining_seconds()) as free:
+                if not free:
+                    self.end(cut="seconds")
+                    return
                 try:
                     tool = await self._session.terminal_tool()
                 except ORSError as error:
@@ -165,6 +168,15 @@ class Episode:
         rest = [task for task in (self._leaving, self._recording) if task is not None]
         if rest:
             await asyncio.wait(rest)
+
+    async def _begin_or_again(self) -> Shown:
+        try:
+            return await self._begin()
+        except (*_FINAL, ClientStateError):
+            raise
+        except ORSError as error:
+            logger.info("A reset is tried once more on a fresh session: %s", error)
+            return await self._begin(without=self._server)
 
     async def _begin(self, *, without: Server | None = None) -> Shown:
         settings = self.live.settings

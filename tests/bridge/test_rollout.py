@@ -7,6 +7,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import anyio.to_thread
 import pytest
 
 from fixtures.proxy import ResetAfterForward, Rule, Status
@@ -282,6 +283,33 @@ def test_episode_out_of_time_ends_with_its_score_during_a_call(make_spec, ours, 
     assert environment.wait(seconds=60) == OVER
     assert (environment.reward, environment.status) == (0.0, "cut: seconds")
     eventually(lambda: session not in ours.live())
+
+
+def test_opening_that_takes_an_episodes_time_has_failed(make_spec, ours):
+    environment = make_spec(
+        ours.url, env_name="slowenvironment", discover_task_tools=False, episode_timeout=0.3, max_failure_rate=1.0
+    ).environment_factory()
+    assert environment.reset(task_index=1) == NO_PROMPT  # its setup takes a second
+    assert environment.status == "failed: DeadlineExceeded"
+
+
+def test_episode_out_of_time_ends_while_it_waits_for_others(make_spec, ours):
+    spec = make_spec(
+        ours.url, env_name="slowenvironment", discover_task_tools=False, episode_timeout=1.0, max_concurrency=1
+    )
+    environment = spec.environment_factory()
+    environment.reset(task_index=0)
+    live = spec._connection.live
+    said = []
+    call = threading.Thread(target=lambda: said.append(environment.count()))
+
+    async def while_another_holds_the_place():
+        async with live.slot():
+            call.start()
+            await anyio.to_thread.run_sync(call.join, 10)
+
+    live.loop.run(while_another_holds_the_place())
+    assert (said, environment.status) == ([OVER], "cut: seconds")
 
 
 def test_episode_out_of_characters_ends_with_its_score(failing):
