@@ -334,7 +334,7 @@ class OpenRewardSpec:
 
     def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
         live, settings = self._connection.live, self._connection.settings
-        places = [TaskRef(task.split or settings.split, task.index or 0) for task in tasks]
+        places = [_place(task, settings.split) for task in tasks]
 
         def fetch(environment: AsyncEnvironment) -> Awaitable[list[list[T]]]:
             return fetch_prompts(
@@ -422,6 +422,15 @@ def _places(
             f"{_shown(target)!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
         )
     return (None,), target
+
+
+def _place(task: Task, split: str) -> TaskRef:
+    if task.index is None:
+        raise ValueError(
+            f"The prompt of the task {task.spec!r} can't be asked for, as it has no index; list the tasks from their "
+            "split."
+        )
+    return TaskRef(task.split or split, task.index)
 
 
 def _shown(target: str) -> str:

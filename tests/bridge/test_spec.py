@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.proxy import FaultProxy
-from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy
+from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy, Task
 from trl_bridge import OpenRewardSpec
 from trl_bridge._connection import Connection, connect
 from trl_bridge._settings import Settings
@@ -331,6 +331,12 @@ def test_connection_that_is_closed_while_it_opens_stays_closed():
         _ = connection.live
     assert connection.current() is None
     assert not [thread for thread in threading.enumerate() if thread.name == "trl-bridge" and thread not in before]
+
+
+def test_prompt_of_a_task_without_an_index_is_never_that_of_another(make_spec):
+    spec = make_spec(NOWHERE, env_name="echoenvironment", prompts="dataset")
+    with pytest.raises(ValueError, match=r"'n': 1.*no index"):
+        spec._build([Task(environment="echoenvironment", spec={"n": 1})])
 
 
 # --- Processes
