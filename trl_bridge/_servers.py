@@ -97,4 +97,7 @@ class Servers:
                     await server.environment.list_splits()
                 except ORSError:
                     continue
+                except Exception as error:  # noqa: BLE001 - the top of a task: without it the server stays out for good
+                    logger.warning("A look at %s failed: %r", server.client.layout.sessions, error)
+                    continue
                 server.gone = False

@@ -1,5 +1,6 @@
 """Where a spec's sessions go: the catalogue, several servers at once, and never more at a time than allowed."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,8 +12,9 @@ import pytest
 from servers import serve
 
 from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client import Layout, RetryPolicy, Timeouts
+from ors_client import AsyncClient, Layout, RetryPolicy, Timeouts, TransportError
 from trl_bridge._environment import seat_of
+from trl_bridge._servers import Server, Servers
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = RetryPolicy(attempts=1, first_delay=0.01, max_delay=0.05)
@@ -149,6 +151,28 @@ def test_server_that_comes_back_gets_sessions_again(make_spec, ours, behind, eve
         eventually(lambda: not servers.first.gone)
         assert servers.pick() is servers.first
         spec.close()
+
+
+def test_server_is_looked_at_again_after_an_error_that_nobody_foresaw(caplog):
+    class Environment:
+        looks = 0
+
+        async def list_splits(self):
+            self.looks += 1
+            if self.looks == 1:
+                raise KeyError("surprise")
+            return []
+
+    async def main():
+        first, second = (Server(AsyncClient(f"http://peer{n}.test"), Environment()) for n in range(2))
+        servers = Servers([first, second], look_every=0.001)
+        servers.report(first, TransportError("a look", reason="gone"))
+        async with asyncio.timeout(10):
+            while first.gone:  # noqa: ASYNC110 - looked at in the background
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert "surprise" in caplog.text
 
 
 # --- Never more than allowed
