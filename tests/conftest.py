@@ -64,8 +64,8 @@ def echo_server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def sessions_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test does, its sessions are gone soon after it: on the servers that tests share, each is to blame."""
+    servers = [request.getfixturevalue(name) for name in SHARED & {*request.fixturenames}]  # afterwards it is too late
     yield
-    for name in SHARED & {*request.fixturenames}:
-        server = request.getfixturevalue(name)
+    for server in servers:
         if server.process.poll() is None and (left := server.set_aside(seconds=15)):
             pytest.fail(f"Sessions are left on the {server.kind} server: {', '.join(left)}")
