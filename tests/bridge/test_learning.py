@@ -1,0 +1,32 @@
+"""What is learnt when the infrastructure breaks a fifth of the episodes: the same as when it does not."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def failures():
+    """The benchmark whose table shows the same at more length."""
+    path = Path(__file__).parents[1] / "benchmarks" / "failures.py"
+    spec = importlib.util.spec_from_file_location("failures", path)
+    module = sys.modules["failures"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_broken_episodes_do_not_change_what_is_learnt(failures):
+    sound, broken = (failures.measure("ours", share, steps=20, seed=0) for share in (0.0, failures.SHARE))
+    assert broken["lost"] > 0.1
+    assert sound["after"] > 0.85
+    assert abs(broken["after"] - sound["after"]) < 0.1
+    assert broken["reward"] == pytest.approx(sound["reward"], abs=0.01)
+
+
+def test_partial_rewards_of_broken_episodes_do_where_they_are_kept(failures):
+    kept = failures.measure("keep", failures.SHARE, steps=20, seed=0)
+    assert kept["after"] < 0.8
