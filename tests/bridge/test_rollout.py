@@ -596,4 +596,5 @@ def test_record_that_can_not_be_written_does_not_end_the_run(make_spec, ours, tm
     environment = spec.environment_factory()
     environment.reset(task_index=0)
     assert environment.echo(text="hello") == "match"
+    environment._close()
     assert str(tmp_path) in caplog.text
