@@ -28,14 +28,14 @@ from ors_client import (
 TOOL = "exact"
 LENGTH = 12_000  # of the result's JSON: two chunks and an end
 
-TIMEOUTS = Timeouts(connect=2.0, response=1.5, silence=1.5, start_up=3.0, close=2.0)
+TIMEOUTS = Timeouts(connect=3.0, response=2.5, silence=2.5, start_up=5.0, close=3.0)
 RETRY = RetryPolicy(attempts=ATTEMPTS, first_delay=0.02, max_delay=0.1)
 LIMITS = Limits(result_bytes=500_000, events=5_000, redirects=REDIRECTS)
 PINGS = KeepalivePolicy(interval=0.1, tolerance=30.0)
 NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
 
 _TOGETHER = 24  # cases at a time: they mostly wait
-_HANG = 25.0  # seconds after which a case counts as hanging; the longest takes five
+_HANG = 40.0  # seconds after which a case counts as hanging; the longest takes eight
 
 
 @dataclass
