@@ -24,9 +24,12 @@ TITLES = {
 def main() -> int:
     """Measure what was asked for; return 1 when a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], help="which (default: all)")
+    parser.add_argument("figures", nargs="*", metavar="figure", help=f"which of {', '.join(FIGURES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a short run, whose figures are rough")
     options = parser.parse_args()
+    unknown = [name for name in options.figures if name not in FIGURES]
+    if unknown:
+        parser.error(f"No figure named {unknown[0]!r}; there are {', '.join(FIGURES)}.")
     scale = QUICK if options.quick else Scale()
     print(_machine(), flush=True)
     print(_line(["figure", *(TITLES[client] for client in COLUMNS), "ours against it", "target", "reached"]))

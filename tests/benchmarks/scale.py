@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from .light_server import ENVIRONMENT
@@ -34,6 +35,7 @@ _COLUMNS = {
     "cpu_us_per_ping": "{:.0f}",
     "server_us_per_ping": "{:.0f}",
     "files_calling": "{:.0f}",
+    "kib_calling": "{:.0f}",
     "call_all_s": "{:.2f}",
     "cpu_ms_per_call": "{:.2f}",
 }
@@ -44,7 +46,6 @@ async def measure(url: str, sessions: int, interval: float) -> dict[str, float]:
     import ors_client
 
     found: dict[str, float] = {"sessions": sessions, "interval": interval}
-    # A server that is refused nothing else may be overrun by connections; the client waits for it.
     keepalive = ors_client.KeepalivePolicy(interval=interval)
     async with ors_client.AsyncClient(url, keepalive=keepalive) as client:
         environment = client.environment(ENVIRONMENT)
@@ -78,13 +79,14 @@ async def measure(url: str, sessions: int, interval: float) -> dict[str, float]:
 
         cpu, wall = time.process_time(), time.perf_counter()
         calls = asyncio.gather(*(session.call_tool("echo", {"text": "now"}) for session in opened))
-        files = 0
+        files = held = 0
         while not calls.done():
-            files = max(files, _files())
+            files, held = max(files, _files()), max(held, resident() - before)
             await asyncio.wait([calls], timeout=0.25)
         await calls
         found |= {
             "files_calling": files,
+            "kib_calling": held / sessions / 2**10,
             "call_all_s": time.perf_counter() - wall,
             "cpu_ms_per_call": (time.process_time() - cpu) / sessions * 1e3,
         }
@@ -106,6 +108,36 @@ def _report(url: str) -> dict[str, float]:
         return json.load(answer)
 
 
+def ping_cost(kind: str) -> float:
+    """Return the seconds of CPU that a ping costs a server: "ours", "openreward" or "ors-sdk"."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import httpx
+    from servers import serve
+
+    import ors_client
+
+    with (
+        serve(kind, "--env", "echo") as server,
+        ors_client.Client(server.url) as client,
+        client.environment().session(ors_client.TaskRef("train", 0)) as session,
+        httpx.Client(headers={"X-Session-ID": session.session_id}) as http,
+    ):
+
+        def ping(times: int) -> None:
+            for _ in range(times):
+                http.post(f"{server.url}/ping").raise_for_status()
+
+        ping(50)
+        before = _cpu(server.process.pid)
+        ping(500)
+        return (_cpu(server.process.pid) - before) / 500
+
+
+def _cpu(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     """Measure each size in a process and on a server of its own."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -125,6 +157,8 @@ def main() -> None:
                 done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=_PATIENCE)
             found = json.loads(done.stdout)
             print(f"| {' | '.join(text.format(found[key]) for key, text in _COLUMNS.items())} |", flush=True)
+    costs = ", ".join(f"{kind} {ping_cost(kind) * 1e6:.0f} us" for kind in ("ours", "openreward", "ors-sdk"))
+    print(f"\nCPU of a server per ping: {costs}")
 
 
 if __name__ == "__main__":
