@@ -43,8 +43,8 @@ _LOOK_EVERY = 0.5  # for such a session, while the client closes
 _GOLDEN = 0.618033988749895
 
 # Pings that are due within this share of an interval go together, since waking up for one costs more than the ping. A
-# thousand sessions are pinged by ten, which is no load for a server.
-_TOGETHER = 0.01
+# thousand sessions are pinged by twenty, which is no load for a server.
+_TOGETHER = 0.02
 
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
