@@ -212,8 +212,8 @@ def measure(bridge: str, share: float, *, steps: int, seed: int) -> dict[str, fl
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--bridges", choices=BRIDGES, nargs="+", default=list(BRIDGES))
     arguments = parser.parse_args()
     print(f"{arguments.steps} steps of {GROUP} rollouts; the road is the better way\n")
