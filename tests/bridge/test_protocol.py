@@ -132,7 +132,8 @@ def test_final_message_is_scored_by_the_terminal_tool(make_spec, chat_server, tm
     rewards = spec.reward_funcs(environments=[right, wrong], completions=[said("It is Paris."), said("London")])
     assert rewards == [1.0, 0.0]
     assert (right.status, right.finished, right.last_output) == ("scored", True, "right")
-    right._close()
+    for environment in (right, wrong):
+        environment._close()  # its line is written in the background
     episodes = read(tmp_path / "record")
     calls = [(call.tool, call.arguments["text"], call.reward) for each in episodes for call in each.calls]
     assert sorted(calls) == [("submit", "It is Paris.", 1.0), ("submit", "London", 0.0)]

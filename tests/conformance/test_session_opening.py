@@ -67,12 +67,13 @@ async def test_listed_task_arrives_as_it_was_listed(client, server):
 
 
 @pytest.mark.parametrize("server", ["ours", "openreward"], indirect=True)
-async def test_toolset_is_named_to_the_server(watched, proxy):
+async def test_toolset_is_named_to_the_server(watched, proxy, server):
     with pytest.raises(StatusError, match="unknown toolset") as caught:
         async with watched.environment("echoenvironment").session(TASK, toolset="nosuch"):
             pass
     assert caught.value.status == 400
     assert proxy.find("POST", "/create")[0].json()["toolset_name"] == "nosuch"
+    server.set_aside(seconds=0)  # openreward 0.1.167 constructs first, refuses then, and forgets what it constructed
 
 
 async def test_toolset_that_an_older_server_does_not_know_is_an_error(ors_sdk):
