@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--bridges", choices=BRIDGES, nargs="+", default=list(BRIDGES))
     arguments = parser.parse_args()
     print(f"{arguments.steps} steps of {GROUP} rollouts; the road is the better way\n")
-    print("| bridge | seed | episodes lost | takes the road in the first two steps | in the last five | reward logged in those |")
+    print("| bridge | seed | episodes lost | road in the first two steps | in the last five | reward logged in those |")
     print("|---|---|---|---|---|---|")
     for bridge in arguments.bridges:
         module, options = BRIDGES[bridge]
