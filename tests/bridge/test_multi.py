@@ -256,7 +256,7 @@ def test_trainer_runs_two_servers_with_disjoint_tools_at_once(openreward, tmp_pa
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
         eventually(lambda: ours.live() == [])
-        episodes = {name: list(read(tmp_path / name)) for name in ("echo", "failing")}
+    episodes = {name: list(read(tmp_path / name)) for name in ("echo", "failing")}
     assert len(steps) == 2
     assert seen["echo"] == {frozenset({"echo"})}
     assert len(seen["failing"]) == 1

@@ -320,7 +320,7 @@ def test_trainer_uses_conversations_answers_and_groups_at_once(tmp_path, eventua
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
         eventually(lambda: server.live() == [])
-        episodes = list(read(tmp_path / "record"))
+    episodes = list(read(tmp_path / "record"))  # whole once the spec is closed
     assert [step["rewards/environment_reward/mean"] for step in steps] == [1.0, 1.0]
     assert [step["rewards/group_reward/mean"] for step in steps] == [1.0, 1.0]
     assert [step["reward"] for step in steps] == [1.5, 1.5]

@@ -333,6 +333,7 @@ def test_long_output_is_cut_in_the_middle_for_the_model_alone(failing, tmp_path)
         environment.boom(message=said)
     assert len(str(caught.value)) <= 120
     environment.finish(reward=1.0)
+    environment._close()  # its line is written in the background
     (episode,) = read(tmp_path / "episodes.jsonl")
     assert episode.calls[0].output == said
     assert episode.calls[1].error.endswith(said)

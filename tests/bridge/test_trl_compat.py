@@ -176,7 +176,7 @@ def test_trainer_rewards_a_model_that_says_the_word(echo, tmp_path, eventually):
         (evaluation,) = [entry for entry in trainer.state.log_history if "eval_reward" in entry]
         assert evaluation["eval_reward"] == 1.0
         eventually(lambda: echo.live() == [])  # at the end of training, not of the spec
-        episodes = list(read(tmp_path / "episodes.jsonl"))
+    episodes = list(read(tmp_path / "episodes.jsonl"))  # whole once the spec is closed
     assert {episode.status for episode in episodes} == {"scored"}
     assert {len(episode.calls) for episode in episodes if episode.index in (1, 3)} == {2}
     assert {episode.index for episode in episodes} == {0, 1, 2, 3}
