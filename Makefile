@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak conformance-matrix clean
+.PHONY: help install demo test lint docs bench soak conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,10 @@ lint: $(DEV) ## Check style, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
+
+docs: $(DEV) ## Write the API reference to build/docs
+	@rm -rf build/docs
+	@$(BIN)/python -m tests.packaging.reference build/docs
 
 bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare aiohttp
 	@$(BIN)/python -m tests.benchmarks

@@ -109,10 +109,12 @@ class _Runner:
 
 
 class Client:
-    """A blocking client of one ORS server, as a context manager; see `AsyncClient` for everything it takes.
+    """A blocking client of one ORS server, as a context manager; see `AsyncClient` for all that it takes and raises.
+
+    It may be used from many threads; entering it starts a thread with an event loop, on which everything runs.
 
     Raises:
-        ValueError: The URL or the key can't be used.
+        ValueError: The URL, the key, a header or `max_sessions` can't be used.
     """
 
     def __init__(
@@ -181,24 +183,42 @@ class Client:
 
     @property
     def leaked_sessions(self) -> int:
-        """How many sessions could not be confirmed deleted since the client was entered."""
+        """How many sessions could not be confirmed deleted since the client was entered; each was logged once."""
         return self._client.leaked_sessions
 
     @property
     def rollouts(self) -> Rollouts:
-        """The rollouts that the catalogue is told of; see `AsyncClient.rollouts`."""
+        """The rollouts that the catalogue is told of; see `AsyncClient.rollouts`.
+
+        Raises:
+            ClientStateError: The client was never open.
+        """
         return self._client.rollouts
 
     def list_environments(self, deployment: str | None = None) -> list[str]:
-        """Return the names of the server's environments, or of a deployment's; the first is the default."""
+        """Return the names of the server's environments; the first is its default.
+
+        Args:
+            deployment: "owner/name" of the catalogue, whose variants these are.
+        """
         return self._run(self._client.list_environments, deployment)
 
     def server_version(self, deployment: str | None = None) -> str | None:
-        """Return the version that the server or a deployment tells, or `None` where it tells none."""
+        """Return the version that the server tells, or `None` where it tells none.
+
+        Args:
+            deployment: "owner/name" of the catalogue.
+        """
         return self._run(self._client.server_version, deployment)
 
     def environment(self, name: str | None = None, *, variant: str | None = None) -> Environment:
-        """Return an environment; see `AsyncClient.environment`."""
+        """Return an environment; nothing is asked yet.
+
+        Args:
+            name: As the server lists it, in any case. May be left out where there is one only. "owner/name" is a
+                deployment of the catalogue.
+            variant: One environment of a deployment that has several.
+        """
         return Environment(self._client.environment(name, variant=variant), self._run)
 
 
@@ -213,7 +233,11 @@ class Environment:
         return repr(self._environment).removeprefix("Async")
 
     def name(self) -> str:
-        """Return the name that the server lists the environment by."""
+        """Return the name that the server lists the environment by.
+
+        Raises:
+            EnvironmentNotFound: There are several, and none or another was named.
+        """
         return self._run(self._environment.name)
 
     def list_splits(self) -> list[Split]:
@@ -221,23 +245,26 @@ class Environment:
         return self._run(self._environment.list_splits)
 
     def num_tasks(self, split: str) -> int:
-        """Return the number of tasks in a split."""
+        """Return the number of tasks in a split; see `AsyncEnvironment.num_tasks`."""
         return self._run(self._environment.num_tasks, split)
 
     def get_task(self, split: str, index: int) -> Task:
-        """Return one task; a negative index counts from the end."""
+        """Return one task; a negative index counts from the end. See `AsyncEnvironment.get_task`."""
         return self._run(self._environment.get_task, split, index)
 
     def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
-        """Return the tasks of a split or of a range of it; see `AsyncEnvironment.list_tasks`."""
+        """Return the tasks of a split, or those of a range of it, resolved like a Python slice.
+
+        See `AsyncEnvironment.list_tasks`.
+        """
         return self._run(self._environment.list_tasks, split, start, stop)
 
     def list_tools(self) -> list[ToolSpec]:
-        """Return the tools that every task has."""
+        """Return the tools that every task has; some tasks have more, see `Session.list_tools`."""
         return self._run(self._environment.list_tools)
 
     def describe_tools(self) -> ToolList:
-        """Return the tools, the terminal tool, and whether groups are scored."""
+        """Return the tools, the terminal tool, and whether groups are scored; asked once."""
         return self._run(self._environment.describe_tools)
 
     def session(
@@ -253,7 +280,11 @@ class Environment:
         return Session(session, self._run)
 
     def required_secrets(self) -> list[str]:
-        """Return the names of the secrets that a catalogue environment needs."""
+        """Return the names of the secrets that a catalogue environment needs.
+
+        Raises:
+            ValueError: The environment was not named "owner/name".
+        """
         return self._run(self._environment.required_secrets)
 
     def task_difficulty(
@@ -265,7 +296,10 @@ class Environment:
         max_model_params: float | None = None,
         training_stage: str | None = None,
     ) -> list[TaskDifficulty]:
-        """Return what past rollouts of a catalogue environment's tasks scored; see `AsyncEnvironment`."""
+        """Return what past rollouts of a catalogue environment's tasks scored.
+
+        See `AsyncEnvironment.task_difficulty`.
+        """
         return self._run(
             self._environment.task_difficulty,
             split=split,
@@ -296,14 +330,18 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Delete the session on the server, within `Timeouts.close` seconds."""
+        """Delete the session on the server, within `Timeouts.close` seconds; see `AsyncSession.aclose`."""
         # A client that was closed has deleted it, and in a forked child it is the parent's.
         with suppress(ClientStateError):
             self._run(self._session.aclose)
 
     @property
     def session_id(self) -> str:
-        """The id that the server knows the session by."""
+        """The id that the server knows the session by.
+
+        Raises:
+            ClientStateError: The session was not entered.
+        """
         return self._session.session_id
 
     @property
@@ -313,7 +351,7 @@ class Session:
 
     @property
     def last_call(self) -> CallTimes | None:
-        """Where the time of the latest call went; `None` before the first."""
+        """Where the time of the latest call went, however it ended; `None` before the first."""
         return self._session.last_call
 
     @property
@@ -322,35 +360,51 @@ class Session:
         return self._session.finished
 
     def get_prompt(self) -> list[Block]:
-        """Return the task's prompt, once the environment is set up."""
+        """Return the task's prompt, once the environment is set up.
+
+        Raises:
+            SetupFailed: The environment's constructor or setup raised.
+            DeadlineExceeded: It was not ready within `Timeouts.start_up`.
+        """
         return self._run(self._session.get_prompt)
 
     def get_messages(self) -> list[Message]:
-        """Return the conversation that the task begins with."""
+        """Return the conversation that the task begins with; see `AsyncSession.get_messages`."""
         return self._run(self._session.get_messages)
 
     def list_tools(self) -> list[ToolSpec]:
-        """Return the tools of this task."""
+        """Return the tools of this task: the environment's shared ones and the task's own."""
         return self._run(self._session.list_tools)
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolOutput:
-        """Call a tool, which steps the episode; never sent twice. See `AsyncSession.call_tool`."""
+        """Call a tool, which steps the episode; never sent twice.
+
+        It raises what `AsyncSession.call_tool` raises.
+
+        Args:
+            name: The tool.
+            arguments: A JSON object; sent as it is.
+            timeout: Seconds for the whole call; `None` takes `Timeouts.call`.
+        """
         return self._run(self._session.call_tool, name, arguments, timeout=timeout)
 
     def terminal_tool(self) -> TerminalToolSpec | None:
-        """Return the tool that takes the assistant's final message, or `None`."""
+        """Return the tool that takes the assistant's final message, or `None`; see `AsyncSession.terminal_tool`."""
         return self._run(self._session.terminal_tool)
 
     def call_terminal_tool(self, message: str, *, timeout: float | None = None) -> ToolOutput:
-        """Hand the assistant's final message to the terminal tool."""
+        """Hand the assistant's final message to the terminal tool; see `AsyncSession.call_terminal_tool`."""
         return self._run(self._session.call_terminal_tool, message, timeout=timeout)
 
     def supports_score_group(self) -> bool:
-        """Tell whether rollouts of this task can be scored beside each other."""
+        """Tell whether rollouts of this task can be scored beside each other.
+
+        See `AsyncSession.supports_score_group`.
+        """
         return self._run(self._session.supports_score_group)
 
     def score_group(self, candidates: Sequence[GroupCandidate]) -> list[GroupScore]:
-        """Score rollouts of this task beside each other, in their order."""
+        """Score rollouts of this task beside each other, in their order; see `AsyncSession.score_group`."""
         return self._run(self._session.score_group, candidates)

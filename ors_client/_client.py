@@ -33,6 +33,11 @@ class AsyncClient:
     it. Sessions that are open when the interpreter exits are deleted then. SIGTERM ends a program without that, unless
     it is told to be as Ctrl-C is: `signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))`.
 
+    Whatever asks the server may raise an `ORSError`: `TransportError` where it can't be reached, `DeadlineExceeded`
+    where it does not answer in time, `AuthenticationError`, `BillingError`, `CapacityError` or another `StatusError`
+    where it refuses, `ProtocolError` where it is no ORS server, and `ClientStateError` where the client is not open.
+    The README says what to do about each.
+
     Args:
         url: The server's address, a `Layout`, or `None` for the catalogue. A path prefix is kept.
         api_key: Sent to this server only. `None` takes `OPENREWARD_API_KEY` for the catalogue's own hosts, and no key
@@ -140,7 +145,11 @@ class AsyncClient:
 
     @property
     def rollouts(self) -> Rollouts:
-        """The rollouts that the catalogue is told of; counts can be read when the client is closed, too."""
+        """The rollouts that the catalogue is told of; counts can be read when the client is closed, too.
+
+        Raises:
+            ClientStateError: The client was never open.
+        """
         if self._uploader is None:
             raise ClientStateError("The client is not open yet: `async with AsyncClient(...) as client:`.")
         return Rollouts(self._uploader)

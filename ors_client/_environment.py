@@ -40,10 +40,8 @@ _TOGETHER = 16
 class AsyncEnvironment:
     """An environment of a server. Made by `AsyncClient.environment`; nothing is asked until a method is called.
 
-    Args:
-        server: Where it is served.
-        name: As the server lists it, "owner/name" in the catalogue, or `None` for the only one.
-        variant: Of a catalogue deployment with several environments.
+    Every method that asks raises `EnvironmentNotFound` where the server has no such environment, and the other errors
+    of `AsyncClient`. What they ask is safe to repeat, and repeated as `RetryPolicy` says.
     """
 
     def __init__(self, server: Server, name: str | None = None, *, variant: str | None = None) -> None:
@@ -70,12 +68,24 @@ class AsyncEnvironment:
         return await self._ask(lambda session_id: splits(address, session_id=session_id), address)
 
     async def num_tasks(self, split: str) -> int:
-        """Return the number of tasks in a split."""
+        """Return the number of tasks in a split.
+
+        Raises:
+            StatusError: There is no such split.
+        """
         address = await self._address()
         return await self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address)
 
     async def get_task(self, split: str, index: int) -> Task:
-        """Return one task; a negative index counts from the end."""
+        """Return one task.
+
+        Args:
+            split: The split's name.
+            index: From 0; a negative one counts from the end.
+
+        Raises:
+            StatusError: There is no such split or task.
+        """
         reference = TaskRef(split, index)
         address = await self._address()
         return await self._ask(
@@ -92,6 +102,10 @@ class AsyncEnvironment:
             split: The split's name.
             start: The first index; `None` is the beginning, a negative one counts from the end.
             stop: The index after the last; likewise.
+
+        Raises:
+            StatusError: There is no such split.
+            TypeError: A bound is no integer.
         """
         for name, bound in (("start", start), ("stop", stop)):
             if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -146,13 +160,20 @@ class AsyncEnvironment:
             toolset: A set of ready-made tools, where the server has them; older ones answer 422.
             env_overrides: Variables of the session's container, in the catalogue: names to strings. Who does not own
                 the environment may set only the base URLs and keys of OpenAI and Anthropic, and gets a 400 for others.
+
+        Raises:
+            TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
         return AsyncSession(
             self._server, self._address, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides
         )
 
     async def required_secrets(self) -> list[str]:
-        """Return the names of the secrets that a catalogue environment needs."""
+        """Return the names of the secrets that a catalogue environment needs.
+
+        Raises:
+            ValueError: The environment was not named "owner/name".
+        """
         return await self._server.transport.send(required_secrets(self._deployment("required_secrets")))
 
     async def task_difficulty(
@@ -172,6 +193,9 @@ class AsyncEnvironment:
             min_model_params: By models of at least this many parameters.
             max_model_params: By models of at most this many.
             training_stage: As "base" or "rl".
+
+        Raises:
+            ValueError: The environment was not named "owner/name".
         """
         filters = {
             "variant": self._variant,

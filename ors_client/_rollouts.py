@@ -35,7 +35,7 @@ _SPEAKERS: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_
 
 
 class Rollouts:
-    """The rollouts that a client tells the catalogue of: `client.rollouts`. Safe from many threads.
+    """The rollouts that a client tells the catalogue of. Made by `AsyncClient.rollouts`; safe from many threads.
 
     Events wait in a bounded queue and are uploaded by a thread, at the latest a second after they were told. What finds
     no room there, and what can't be uploaded, is counted, logged once, and never in the way. What waits when the client

@@ -31,6 +31,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 JSONValue = TypeAliasType("JSONValue", "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None")
+"""Anything that JSON can say."""
 JSONObject = dict[str, Any]
 """A JSON object as a server or an environment's author defines it; its inside is theirs."""
 
@@ -62,7 +63,12 @@ Reward = Annotated[float | None, BeforeValidator(_finite_or_none)]
 
 
 class TextBlock(_Model):
-    """Text, to the letter as the environment wrote it."""
+    """Text, to the letter as the environment wrote it.
+
+    Args:
+        text: The text; newlines and spaces are kept.
+        detail: Whatever the environment or a model's provider adds; the client does not read it.
+    """
 
     type: Literal["text"] = "text"
     text: str
@@ -70,7 +76,13 @@ class TextBlock(_Model):
 
 
 class ImageBlock(_Model):
-    """An image as base64 text."""
+    """An image as base64 text.
+
+    Args:
+        data: The image's bytes in base64, as it came; `decode` reads it.
+        mime_type: As `image/png`; `mimeType` on the wire.
+        detail: As for `TextBlock`.
+    """
 
     type: Literal["image"] = "image"
     data: str
@@ -90,7 +102,13 @@ class ImageBlock(_Model):
 
 
 class ReasoningBlock(_Model):
-    """What a model thought before it answered."""
+    """What a model thought before it answered.
+
+    Args:
+        text: The thoughts, as far as the provider shows them.
+        signature: By which the provider knows its own thoughts again.
+        detail: As for `TextBlock`.
+    """
 
     type: Literal["reasoning"] = "reasoning"
     text: str
@@ -99,7 +117,14 @@ class ReasoningBlock(_Model):
 
 
 class ToolCallBlock(_Model):
-    """A call that an assistant made."""
+    """A call that an assistant made.
+
+    Args:
+        id: Names the call in the conversation; its `ToolResultBlock` has the same.
+        name: The tool's name on the server.
+        input: The arguments.
+        detail: As for `TextBlock`.
+    """
 
     type: Literal["tool_call"] = "tool_call"
     id: str
@@ -109,7 +134,12 @@ class ToolCallBlock(_Model):
 
 
 class UnknownBlock(_Model):
-    """A block of a type that this version does not know, or one that breaks the rules of its type; kept whole."""
+    """A block of a type that this version does not know, or one that breaks the rules of its type; kept whole.
+
+    Args:
+        type: The type that it names, or `unknown`.
+        raw: The block as it came.
+    """
 
     type: str
     raw: JSONValue = None
@@ -150,7 +180,14 @@ def _no_blocks() -> list[Block]:
 
 
 class ToolResultBlock(_Model):
-    """What a call came back with."""
+    """What a call came back with.
+
+    Args:
+        tool_call_id: The `id` of the call.
+        blocks: The output, in order.
+        is_error: Whether the call was refused or the tool failed.
+        detail: As for `TextBlock`.
+    """
 
     type: Literal["tool_result"] = "tool_result"
     tool_call_id: str
@@ -169,6 +206,7 @@ Block = Annotated[
     Discriminator(_tag),
     WrapValidator(_or_unknown),
 ]
+"""One part of a prompt, a message or an output; a block that can't be read is an `UnknownBlock`, never an error."""
 Blocks = Annotated[list[Block], _or([])]
 
 
@@ -177,7 +215,13 @@ def _text(blocks: list[Block]) -> str:
 
 
 class Message(_Model):
-    """One turn of a conversation. Since openreward 0.1.157."""
+    """One turn of a conversation. Since openreward 0.1.157.
+
+    Args:
+        role: `system`, `user` or `assistant`; a `user` also brings the results of calls.
+        blocks: What was said, in order.
+        detail: As for `TextBlock`.
+    """
 
     role: str
     blocks: Blocks = Field(default_factory=_no_blocks)
@@ -192,8 +236,12 @@ class Message(_Model):
 class ToolOutput(_Model):
     """What one step of the episode came back with.
 
-    `reward` is `None` where the environment scored nothing at this step (official servers also send null for NaN); it
-    is never guessed as zero.
+    Args:
+        blocks: The output, in order; `text` and `images` read it.
+        metadata: Whatever the environment tells of the step; not for the model.
+        reward: Of this step, or `None` where the environment scored nothing (official servers also send null for NaN);
+            it is never guessed as zero.
+        finished: Whether the episode is over; further calls raise `ToolRejected`.
     """
 
     blocks: Blocks = Field(default_factory=_no_blocks)
@@ -230,7 +278,13 @@ class CallTimes:
 
 
 class ToolSpec(_Model):
-    """A tool as the server describes it; `input_schema` is JSON Schema, or `None` for no arguments."""
+    """A tool as the server describes it.
+
+    Args:
+        name: As the server takes it; it may be one that no provider accepts, see `ors_client.formats.ToolNames`.
+        description: For the model; may be empty.
+        input_schema: JSON Schema of the arguments, word for word, or `None` for no arguments.
+    """
 
     name: str
     description: Annotated[str, _or("")] = ""
@@ -238,7 +292,13 @@ class ToolSpec(_Model):
 
 
 class TerminalToolSpec(_Model):
-    """The tool that takes an assistant's final message as its argument `arg`; without one where that is `None`."""
+    """The tool that takes an assistant's final message.
+
+    Args:
+        name: As the server takes it.
+        arg: The argument that the message is passed as; `None` where the tool takes none.
+        description: May be empty.
+    """
 
     name: str
     arg: str | None = None
@@ -246,7 +306,14 @@ class TerminalToolSpec(_Model):
 
 
 class ToolList(_Model):
-    """The tools of an environment or of a task, and what else it supports."""
+    """The tools of an environment or of a task, and what else it supports.
+
+    Args:
+        tools: What a model may call, in the server's order.
+        terminal_tool: What takes the final message, where there is such a tool.
+        supports_score_group: Whether rollouts of one task can be scored beside each other.
+        message_block_types: The types of blocks that messages and outputs may hold.
+    """
 
     tools: Annotated[list[ToolSpec], _or([])] = Field(default_factory=list[ToolSpec])
     terminal_tool: TerminalToolSpec | None = None
@@ -255,14 +322,26 @@ class ToolList(_Model):
 
 
 class Split(_Model):
-    """A named set of tasks; `type` is `train`, `validation` or `test`, or whatever else a server says."""
+    """A named set of tasks.
+
+    Args:
+        name: What other methods take as `split`.
+        type: `train`, `validation` or `test`, whatever else a server says, or empty where it says nothing.
+    """
 
     name: str
     type: Annotated[str, _or("")] = ""
 
 
 class Task(_Model):
-    """One task of an environment: what the environment needs to start the episode, and where it stands."""
+    """One task of an environment: what the environment needs to start the episode, and where it stands.
+
+    Args:
+        environment: The environment's name.
+        spec: What its author defines; a session can be opened by it alone.
+        split: Where it stands, where that is known.
+        index: Its number in the split, from 0, where that is known.
+    """
 
     environment: str
     spec: JSONObject
@@ -272,7 +351,15 @@ class Task(_Model):
 
 @dataclass(frozen=True, slots=True)
 class TaskRef:
-    """A task by its place: the server looks it up. A negative index counts from the end."""
+    """A task by its place: the server looks it up.
+
+    Args:
+        split: The split's name.
+        index: From 0; a negative one counts from the end.
+
+    Raises:
+        TypeError: The split is no string or empty, or the index no integer.
+    """
 
     split: str
     index: int
@@ -286,21 +373,31 @@ class TaskRef:
 
 
 class GroupCandidate(_Model):
-    """One rollout of a task, as a conversation, to be scored beside its siblings."""
+    """One rollout of a task, as a conversation, to be scored beside its siblings.
+
+    Args:
+        messages: All of it, from the prompt to the last message.
+        metadata: Whatever the environment wants to know of it.
+    """
 
     messages: list[Message]
     metadata: JSONObject | None = None
 
 
 class GroupScore(_Model):
-    """The score of one candidate."""
+    """The score of one candidate.
+
+    Args:
+        reward: `None` where the environment gave none.
+        metadata: Whatever the environment tells of it.
+    """
 
     reward: Reward = None
     metadata: Detail = None
 
 
 class ResponseChars(_Model):
-    """How long the answers of past rollouts were, in characters."""
+    """How long the answers of past rollouts were, in characters: the mean, and percentiles from 1 to 99."""
 
     mean: float | None = None
     p1: float | None = None
@@ -313,7 +410,16 @@ class ResponseChars(_Model):
 
 
 class TaskDifficulty(_Model):
-    """What past rollouts of one catalogue task scored."""
+    """What past rollouts of one catalogue task scored.
+
+    Args:
+        task_index: The task's number in its split.
+        avg_reward: Over the rollouts; likewise `min_reward` and `max_reward`.
+        num_rollouts: How many there were.
+        response_chars: How long the answers were.
+        split: The task's split.
+        variant: The environment within the deployment.
+    """
 
     task_index: int
     avg_reward: float | None = None

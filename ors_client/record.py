@@ -25,6 +25,8 @@ try:
 except ImportError:  # Windows: threads are kept apart there, processes are not
     fcntl = None
 
+__all__ = ["CallRecord", "EpisodeRecord", "RecordWriter", "numbered", "read", "redacted", "written"]
+
 logger = logging.getLogger(__name__)
 
 _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
@@ -47,6 +49,10 @@ class CallRecord(_Model):
     """One call of an episode.
 
     Args:
+        tool: The server's name of it.
+        arguments: As they were sent.
+        reward: Of this step; `None` where it was not scored.
+        finished: Whether it ended the episode.
         output: All of the text that came back, or `None` where there was no result.
         error: What was said instead of a result.
         seconds: From sending to the answer.
@@ -78,6 +84,10 @@ class EpisodeRecord(_Model):
         v: The format's version; readers of 1 can read whatever only adds fields.
         environment: Its name on the server, where one was given.
         target: Where the server is, without credentials.
+        split: The task's split.
+        index: The task's number in it, from 0.
+        prompt: The text that the episode began with.
+        calls: In order.
         session_id: `None` where no session could be opened.
         rewards: One entry per call, `None` where the step was not scored.
         reward: What the episode counts for; `None` where nothing was scored, or the infrastructure broke it.
@@ -152,7 +162,12 @@ class RecordWriter:
 
 
 def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
-    """Return an episode as it may be shown: without keys and secrets, wherever they turn up in it."""
+    """Return an episode as it may be shown: without keys and secrets, wherever they turn up in it.
+
+    Args:
+        episode: The episode; it is not changed.
+        hide: The keys and secrets; those of fewer than four characters are left, as hiding them would hide nothing.
+    """
     return _writable(episode, _veil(hide))
 
 

@@ -22,8 +22,8 @@ from ._tools import BoundTool, CallableTool, bind, method
 class RolloutEnvironment:
     """One rollout's episode on an ORS server; TRL resets it for the next.
 
-    Instances come from `OpenRewardSpec.environment_factory`, which makes a subclass with the tools as methods. Making
-    one opens no session.
+    Made by `OpenRewardSpec.environment_factory`, of a subclass that has the tools as methods. Making one opens no
+    session. A custom reward function may read its properties; TRL calls the rest.
     """
 
     _tools: tuple[BoundTool, ...] = ()
@@ -38,6 +38,9 @@ class RolloutEnvironment:
 
     def reset(self, /, **row: Any) -> Shown | None:
         """Open the episode of a dataset row and return its prompt, which TRL puts after the row's own.
+
+        Args:
+            row: The columns of the dataset; `task_index` and `split` name the task.
 
         Raises:
             ValueError: The row names no task.
@@ -60,7 +63,7 @@ class RolloutEnvironment:
 
     @property
     def metadata(self) -> list[dict[str, Any] | None]:
-        """The metadata of each call's output."""
+        """The metadata of each call's output, `None` where there was none."""
         return list(self._seat.rollout.metadata)
 
     @property
@@ -75,7 +78,11 @@ class RolloutEnvironment:
 
     @property
     def status(self) -> str:
-        """One of `scored`, `unscored`, `failed: kind` and `cut: kind`."""
+        """One of `scored`, `unscored`, `failed: kind` and `cut: kind`.
+
+        The kind of a failure is the name of its error, as `SessionLost`; that of a cut is `calls`, `seconds` or
+        `characters`.
+        """
         return self._seat.rollout.status
 
     def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
@@ -87,7 +94,7 @@ class RolloutEnvironment:
 
 
 class EnvironmentFactory:
-    """Makes the environments of one spec; picklable, and equal in every process.
+    """Makes the environments of one spec when it is called; picklable. Made by `OpenRewardSpec.environment_factory`.
 
     Args:
         connection: What the environments share.
@@ -114,7 +121,11 @@ class EnvironmentFactory:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """The name that the model calls a tool by, for each of the server's names."""
+        """The name that the model calls a tool by, for each of the server's names.
+
+        Characters outside `[A-Za-z0-9_]` become `_`; a name that is then empty, reserved, or starts with a digit or `_`
+        gets the prefix `tool_`, and one that is taken gets `_2`, `_3`, in the server's order.
+        """
         return {tool.spec.name: tool.name for tool in _bind(self._tools)}
 
     def named(self, name: str) -> EnvironmentFactory:

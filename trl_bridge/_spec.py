@@ -199,7 +199,10 @@ class OpenRewardSpec:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What a run was trained on, fit to be kept beside it: the target, the tasks and a hash of their content."""
+        """What a run was trained on, fit to be kept beside it, as JSON.
+
+        `target`, `environment`, `split`, `tasks` (the indices) and `fingerprint`, a hash of the tasks' content.
+        """
         settings = self._connection.settings
         return {
             "target": settings.target,

@@ -73,6 +73,9 @@ class ChatModel:
         first_delay: Seconds before the second attempt; doubled from one to the next.
         timeout: Seconds for one request.
         transport: For httpx, where requests should not take the usual way.
+
+    Raises:
+        ValueError: The URL, the key or `attempts` can't be used.
     """
 
     def __init__(

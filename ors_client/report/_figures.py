@@ -9,7 +9,7 @@ import math
 import statistics
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,14 +21,24 @@ Place = tuple[str | None, str | None, str | None, int | None]
 
 @dataclass(slots=True)
 class ToolFigures:
-    """What the calls of one tool took and how they ended."""
+    """What the calls of one tool took and how they ended.
+
+    Args:
+        calls: How many there were.
+        errors: How many of them were refused, failed or broken.
+        seconds: What each call took, in order.
+    """
 
     calls: int = 0
     errors: int = 0
-    seconds: array[float] = field(default_factory=lambda: array("d"))
+    seconds: MutableSequence[float] = field(default_factory=lambda: array("d"))
 
     def percentile(self, share: float) -> float:
-        """Return the seconds within which that share of the calls were answered."""
+        """Return the seconds within which a share of the calls was answered.
+
+        Args:
+            share: From 0 to 1.
+        """
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
@@ -52,20 +62,31 @@ class Figures:
     def __init__(self, *, passing: float = 1.0) -> None:
         self.passing = passing
         self.episodes = 0
+        """How many were added."""
         self.calls = 0
+        """How many calls they made."""
         self.rewards = array("d")
         """Of each episode in order; NaN where nothing was scored."""
         self.seconds = array("d")
+        """Of each episode that tells its length, in order."""
         self.statuses: Counter[str] = Counter()
+        """Episodes by status."""
         self.tools: defaultdict[str, ToolFigures] = defaultdict(ToolFigures)
+        """By the tool's name."""
         self.tasks: defaultdict[Place, TaskFigures] = defaultdict(TaskFigures)
+        """By model, environment, split and index."""
         self.timing: defaultdict[str, list[float]] = defaultdict(list)
+        """Seconds of each part of the episodes, as `opening` or `model`."""
         self.usage: Counter[str] = Counter()
+        """The model's requests and tokens, summed."""
         self.messages: dict[str, str] = {}
         """One message of each kind of failure."""
         self.names: dict[str, Counter[str]] = {"environment": Counter(), "model": Counter(), "target": Counter()}
+        """Episodes by environment, model and target."""
         self.first: datetime | None = None
+        """When the first episode began."""
         self.last: datetime | None = None
+        """When the last episode began."""
 
     def add(self, episode: EpisodeRecord) -> None:
         """Count one episode."""
