@@ -14,10 +14,11 @@ from rich.text import Text
 
 from ors_client import KeepalivePolicy
 
-from .command import PROBLEMS, SecretOption, SplitOption, Target, TaskOption, read_secrets
+from .command import INTERRUPTED, PROBLEMS, SecretOption, SplitOption, Target, TaskOption, read_secrets
 from .diagnosis import Doctor
 from .findings import Demand, Described, Problem, Report
 from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
+from .signals import until_told
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
 _LABEL = len("group scoring")
@@ -52,7 +53,11 @@ def check(
     doctor = Doctor(target, split=split, task=task, secrets=read_secrets(secret))
     waiting = contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}")
     with waiting:
-        report = anyio.run(doctor.examine)
+        interrupted = anyio.run(until_told, doctor.examine)
+    if interrupted:
+        show_note("interrupted")
+        return INTERRUPTED
+    report = doctor.report
     if demand.sessions % generations:
         report.problems.append(_indivisible(demand))
     if target.as_json:

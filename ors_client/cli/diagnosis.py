@@ -64,8 +64,8 @@ class Doctor:
         self._secrets = secrets
         self._listener = Listener()
 
-    async def examine(self) -> Report:
-        """Ask everything.
+    async def examine(self) -> None:
+        """Ask everything, and put what was learnt into `report`.
 
         Raises:
             Misuse: The target makes no sense.
@@ -81,7 +81,6 @@ class Doctor:
                 await self._open(chosen, await chosen.name())
         if client.leaked_sessions:
             self._add("The session could not be deleted.", "See the server's log: its teardown may raise or hang.")
-        return self.report
 
     # --- The server --------------------------------------------------------------------------------------------------
 
