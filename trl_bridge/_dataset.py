@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ors_client import Task
@@ -77,13 +78,16 @@ def build(
             raise ValueError(
                 f"Task {position} of {len(tasks)} has no index, so no row can name it; list the tasks from their split."
             )
+    conversations, plain = _conversations(prompts, len(tasks))
     columns: dict[str, list[Any]] = {
-        "prompt": _conversations(prompts, len(tasks)),
+        "prompt": conversations,
         "task_index": [task.index for task in tasks],
         "split": [task.split if split is None else split for task in tasks],
     }
+    message = {"role": datasets.Value("string"), "content": datasets.Value("string")}
     features: dict[str, Any] = {
-        "prompt": _prompt_feature(columns["prompt"]),
+        # Arrow would give every message all keys of all others; kept as JSON, each comes back as it was.
+        "prompt": datasets.List(message if plain else datasets.Json()),
         "task_index": datasets.Value("int64"),
         "split": datasets.Value("string"),
     }
@@ -94,8 +98,7 @@ def build(
         for key, name in column_names(key for task in tasks for key in task.spec).items():
             columns[name], dtype, is_list = _typed([task.spec.get(key) for task in tasks])
             features[name] = datasets.List(datasets.Value(dtype)) if is_list else datasets.Value(dtype)
-    from_dict = cast("Callable[..., Dataset]", datasets.Dataset.from_dict)  # pyright: ignore[reportUnknownMemberType]
-    return from_dict(columns, features=datasets.Features(features))
+    return _dataset(columns, datasets.Features(features))
 
 
 def column_names(keys: Iterable[str]) -> dict[str, str]:
@@ -142,12 +145,41 @@ def json_text(value: Any, *, sort_keys: bool = False) -> str:
     return text if encodable(text) == text else json.dumps(value, sort_keys=sort_keys)
 
 
-def _conversations(prompts: Sequence[str | list[Any]] | None, count: int) -> list[list[dict[str, Any]]]:
+def _dataset(columns: dict[str, Any], features: Any) -> Dataset:
+    """Make a dataset of columns that hold what their features say.
+
+    `Dataset.from_dict` does so too, but looks at each value and pickles the whole for a fingerprint, which takes ten
+    times as long.
+    """
+    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `build`
+
+    arrow: Any = import_module("pyarrow")  # it has no stubs, and nothing of it has a type
+    schema = features.arrow_schema
+    prompt = schema.field("prompt").type
+    if isinstance(prompt.value_type, arrow.JsonType):
+        texts = arrow.array(features.encode_column(columns["prompt"], "prompt"), arrow.list_(arrow.string()))
+        columns = columns | {"prompt": texts.cast(prompt)}  # Arrow makes no such array of Python's objects
+    table = arrow.table(columns, schema=schema)
+    stream = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(stream, schema) as writer:
+        writer.write_table(table)
+    # Of the content, like those of `datasets`: what was derived from equal rows is found again, from others it is not.
+    return datasets.Dataset(table, fingerprint=hashlib.sha256(stream.getvalue()).hexdigest())
+
+
+def _conversations(prompts: Sequence[str | list[Any]] | None, count: int) -> tuple[list[list[dict[str, Any]]], bool]:
+    """Return a conversation for each task, and whether all messages are a role and a text."""
     if prompts is None:
-        return [[{"role": "user", "content": ""}] for _ in range(count)]
+        return [[{"role": "user", "content": ""}]] * count, True
     if len(prompts) != count:
         raise ValueError(f"There are {len(prompts)} prompts for {count} tasks; each task needs one.")
-    return [_conversation(prompt) for prompt in prompts]
+    conversations = [_conversation(prompt) for prompt in prompts]
+    plain = all(
+        message.keys() == {"role", "content"} and _is_text(message)
+        for conversation in conversations
+        for message in conversation
+    )
+    return conversations, plain
 
 
 def _conversation(prompt: str | list[Any]) -> list[dict[str, Any]]:
@@ -172,20 +204,6 @@ def _shows_images(message: dict[str, Any]) -> bool:
 
 def _is_text(message: dict[str, Any]) -> bool:
     return isinstance(message.get("content"), str)
-
-
-def _prompt_feature(conversations: Iterable[list[dict[str, Any]]]) -> Any:
-    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `build`
-
-    plain = all(
-        message.keys() == {"role", "content"} and _is_text(message)
-        for conversation in conversations
-        for message in conversation
-    )
-    if plain:
-        return datasets.List({"role": datasets.Value("string"), "content": datasets.Value("string")})
-    # Arrow would give every message all keys of all others; kept as JSON, each comes back as it was.
-    return datasets.List(datasets.Json())
 
 
 def _typed(values: list[Any]) -> tuple[list[Any], str, bool]:

@@ -197,4 +197,6 @@ def _out_of_range(split: str, index: int, total: int) -> str:
 
 
 def _placed(task: Task, split: str, index: int) -> Task:
+    if (task.split, task.index) == (split, index):  # nearly always; a copy costs as much as reading the task did
+        return task
     return task.model_copy(update={"split": split, "index": index})

@@ -216,6 +216,27 @@ def test_five_thousand_tasks_make_a_dataset_in_memory():
     assert json.loads(rows[4_999]["cfg"]) == {"k1": 4_999}
 
 
+def test_datasets_of_equal_rows_share_what_is_derived_from_them_and_no_others_do():
+    base = {"n": 1, "text": "a"}
+    others = [
+        dataset({"n": 1, "text": "b"}),
+        dataset({"n": 1, "other": "a"}),
+        dataset({"n": 1.0, "text": "a"}),
+        dataset(base, base),
+        build(tasks(base), split="test", include_metadata=True),
+        build(tasks(base), split="train", include_metadata=True, prompts=["one"]),
+        build(tasks(base), split="train", include_metadata=True, prompts=[[{"role": "user", "content": "", "x": 1}]]),
+    ]
+    assert dataset(base)._fingerprint == dataset(base)._fingerprint
+    assert len({rows._fingerprint for rows in [dataset(base), *others]}) == len(others) + 1
+
+
+def test_rows_are_mapped_as_any_dataset_is():
+    rows = dataset({"n": 1}, {"n": 2}).map(lambda row: {"n": row["n"] * 10})
+    assert rows["n"][:] == [10, 20]
+    assert rows.features["prompt"] == dataset({"n": 1}).features["prompt"]
+
+
 def test_fingerprint_tells_order_and_content_apart_but_not_key_order():
     base = tasks({"a": 1, "b": [2]}, {"a": 2})
     assert fingerprint(base) == fingerprint(tasks({"b": [2], "a": 1}, {"a": 2}))
