@@ -20,7 +20,8 @@ ORSError
     └── ToolFailed            the tool raised on the server
 
 Messages are one line and built here, so that raise sites pass facts only. Text from a server is shortened in the
-message and kept word for word in the field. Errors know nothing of HTTP libraries, and never hold a key or a secret:
+message and kept word for word in the field. `str` ends with the README's heading for the class; what is told to a model
+or stands within another message goes without. Errors know nothing of HTTP libraries, and never hold a key or a secret:
 who raises one redacts what it passes. Mistakes of the caller are `ValueError` or `TypeError`, not errors of this
 module.
 """
@@ -28,10 +29,15 @@ module.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
 _LISTING = 1000  # characters of a list that is to be chosen from
+
+_NO_ROUTE = (
+    "There is no such route: an older server, or not the URL of an ORS server (its port, its path prefix; "
+    "Layout(api=..., sessions=...) where sessions have a host of their own)."
+)
 
 
 def one_line(text: object, limit: int = _EXCERPT) -> str:
@@ -45,6 +51,10 @@ def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, ob
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def _is_page(text: str) -> bool:
+    return text.lstrip("\ufeff \r\n\t").startswith("<")
 
 
 def _place(url: str | None, session_id: str | None) -> str:
@@ -61,10 +71,21 @@ class ORSError(Exception):
         session_id: The session it happened in.
     """
 
+    anchor: ClassVar[str] = "orserror"
+    """The heading in the README under which cause and remedy stand; a class without its own has its parent's."""
+
     def __init__(self, message: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.url = url
         self.session_id = session_id
         super().__init__(message + _place(url, session_id))
+
+    @property
+    def message(self) -> str:
+        """What happened, where, and what to do, in one line; `str` adds where the README says more."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.message} (README.md#{self.anchor})"
 
     def at(self, *, url: str | None, session_id: str | None, show: Callable[[str], str] = str) -> Self:
         """Return this error as its place knows it.
@@ -75,7 +96,7 @@ class ORSError(Exception):
             show: Applied to every text in the error: what hides the secrets that a server may echo.
         """
         placed = self.url is not None or self.session_id is not None
-        message = show(str(self.args[0])) + ("" if placed else _place(url, session_id))
+        message = show(self.message) + ("" if placed else _place(url, session_id))
         facts: dict[str, object] = {
             name: show(value) if isinstance(value, str) else value for name, value in self.__dict__.items()
         }
@@ -97,7 +118,8 @@ class TransportError(ORSError):
         attempts: How many requests were sent or tried.
     """
 
-    advice = "Is the server running and reachable?"
+    anchor = "transporterror"
+    _advice = "Is the server running, and are host and port right?"
 
     def __init__(
         self, doing: str, *, reason: str, attempts: int = 1, url: str | None = None, session_id: str | None = None
@@ -106,7 +128,7 @@ class TransportError(ORSError):
         self.attempts = attempts
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         super().__init__(
-            f"{doing} failed after {tries}: {one_line(reason)}. {self.advice}", url=url, session_id=session_id
+            f"{doing} failed after {tries}: {one_line(reason)}. {self._advice}", url=url, session_id=session_id
         )
 
 
@@ -116,7 +138,8 @@ class OutcomeUnknown(TransportError):
     It was sent once and not repeated. The episode may have moved; start a fresh one unless you can tell.
     """
 
-    advice = "It may have run and was not repeated; the episode's state is unknown."
+    anchor = "outcomeunknown"
+    _advice = "It may have run and was not repeated; the episode's state is unknown."
 
 
 class ResultLost(TransportError):
@@ -125,7 +148,8 @@ class ResultLost(TransportError):
     The session stays usable if the server still has it.
     """
 
-    advice = "The call ran; its result is gone from the server."
+    anchor = "resultlost"
+    _advice = "The call ran; its result is gone from the server."
 
 
 class DeadlineExceeded(ORSError, TimeoutError):
@@ -136,6 +160,8 @@ class DeadlineExceeded(ORSError, TimeoutError):
         seconds: Its length.
         doing: What was waited for.
     """
+
+    anchor = "deadlineexceeded"
 
     def __init__(
         self, doing: str, *, limit: str, seconds: float, url: str | None = None, session_id: str | None = None
@@ -159,7 +185,8 @@ class StatusError(ORSError):
         detail: The body's `detail`, or an excerpt of the body; redacted by whoever raises.
     """
 
-    advice = ""
+    anchor = "statuserror"
+    _advice = ""
 
     def __init__(
         self, doing: str, *, status: int, detail: str = "", url: str | None = None, session_id: str | None = None
@@ -167,20 +194,25 @@ class StatusError(ORSError):
         self.status = status
         self.detail = detail
         said = f": {one_line(detail).rstrip('.')}" if detail else ""
-        advice = f" {self.advice}" if self.advice else ""
+        # "Not Found" is what web frameworks say themselves; an ORS server names what it has not found.
+        astray = status == 405 or (status == 404 and (detail.strip() in {"", "Not Found"} or _is_page(detail)))
+        hint = self._advice or (_NO_ROUTE if astray else "")
+        advice = f" {hint}" if hint else ""
         super().__init__(f"{doing} was answered with HTTP {status}{said}.{advice}", url=url, session_id=session_id)
 
 
 class AuthenticationError(StatusError):
     """Raised on 401 and 403: the key is missing, wrong, or not allowed here."""
 
-    advice = "Pass api_key=...; a key from the environment is sent to the catalogue's own hosts only."
+    anchor = "authenticationerror"
+    _advice = "Pass api_key=...; a key from the environment is sent to the catalogue's own hosts only."
 
 
 class BillingError(StatusError):
     """Raised on 402: the account behind the key can't pay for this."""
 
-    advice = "Check the account that the key belongs to."
+    anchor = "billingerror"
+    _advice = "Check the account that the key belongs to."
 
 
 class CapacityError(StatusError):
@@ -190,7 +222,8 @@ class CapacityError(StatusError):
         retry_after: Seconds that the server asked to wait, where it said so.
     """
 
-    advice = "Open fewer sessions at a time, or wait longer (Timeouts.start_up)."
+    anchor = "capacityerror"
+    _advice = "Open fewer sessions at a time, or wait longer (Timeouts.start_up)."
 
     def __init__(
         self,
@@ -214,12 +247,15 @@ class ProtocolError(ORSError):
         excerpt: The start of the answer, where it helps.
     """
 
+    anchor = "protocolerror"
+
     def __init__(
         self, problem: str, *, excerpt: str = "", url: str | None = None, session_id: str | None = None
     ) -> None:
         self.problem = problem
         self.excerpt = excerpt
-        said = f"; it begins {one_line(excerpt)!r}. Is this an ORS server?" if excerpt else "."
+        hint = "Is this a login page, or another program's?" if _is_page(excerpt) else "Is this an ORS server?"
+        said = f"; it begins {one_line(excerpt)!r}. {hint}" if excerpt else "."
         super().__init__(f"{problem}{said}", url=url, session_id=session_id)
 
 
@@ -230,6 +266,8 @@ class LimitExceeded(ProtocolError):
         limit: The setting's name in `Limits`.
         maximum: Its value.
     """
+
+    anchor = "limitexceeded"
 
     def __init__(
         self, problem: str, *, limit: str, maximum: int, url: str | None = None, session_id: str | None = None
@@ -251,6 +289,8 @@ class EnvironmentNotFound(ORSError):
         available: The names that the server has.
     """
 
+    anchor = "environmentnotfound"
+
     def __init__(self, name: str | None, *, available: Sequence[str], url: str | None = None) -> None:
         self.name = name
         self.available = list(available)
@@ -266,6 +306,8 @@ class EnvironmentNotFound(ORSError):
 class ClientStateError(ORSError, RuntimeError):
     """Raised when a client or session is used where it can't work: closed, in a forked child, in another event loop."""
 
+    anchor = "clientstateerror"
+
 
 class SetupFailed(ORSError):
     """Raised when the environment's constructor or setup raised on the server.
@@ -273,6 +315,8 @@ class SetupFailed(ORSError):
     Args:
         detail: The server's text, word for word.
     """
+
+    anchor = "setupfailed"
 
     def __init__(self, detail: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.detail = detail
@@ -289,6 +333,8 @@ class SessionLost(ORSError):
         reason: How that is known.
     """
 
+    anchor = "sessionlost"
+
     def __init__(self, session_id: str, *, reason: str, url: str | None = None) -> None:
         self.reason = reason
         super().__init__(
@@ -304,12 +350,18 @@ class ToolError(ORSError):
         detail: The server's text, word for word.
     """
 
-    verb = "failed"
+    anchor = "toolerror"
+    _verb = "failed"
 
     def __init__(self, tool: str, *, detail: str, url: str | None = None, session_id: str | None = None) -> None:
         self.tool = tool
         self.detail = detail
-        super().__init__(f"Tool {tool!r} {self.verb}: {one_line(detail)}", url=url, session_id=session_id)
+        super().__init__(f"Tool {tool!r} {self._verb}: {one_line(detail)}", url=url, session_id=session_id)
+
+    @property
+    def text(self) -> str:
+        """What a model is told: the server's text, or a sentence where it gave none."""
+        return self.detail or f"The tool {self.tool!r} failed without a word."
 
 
 class ToolRejected(ToolError):
@@ -320,7 +372,8 @@ class ToolRejected(ToolError):
             whatever a server says), or `None` where it gave none.
     """
 
-    verb = "was rejected"
+    anchor = "toolrejected"
+    _verb = "was rejected"
 
     def __init__(
         self,
@@ -338,4 +391,5 @@ class ToolRejected(ToolError):
 class ToolFailed(ToolError):
     """Raised when the tool itself raised on the server."""
 
-    verb = "raised on the server"
+    anchor = "toolfailed"
+    _verb = "raised on the server"

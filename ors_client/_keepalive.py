@@ -194,7 +194,7 @@ class Keepalive:
             if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
                 entry.failures += 1
             foreseen = isinstance(error, ORSError)
-            problem = str(error) if foreseen else thread.transport.show(repr(error))
+            problem = error.message if foreseen else thread.transport.show(repr(error))
             silent = time.monotonic() - entry.alive_at
             if entry.failures >= _FAILURES and silent >= self._policy.tolerance:
                 self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")

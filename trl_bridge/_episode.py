@@ -69,7 +69,7 @@ class Episode:
     def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str]) -> None:
         self.live = live
         self.rollout = Rollout(split=task.split, index=task.index)
-        self.unwanted = False  # opened ahead for a rollout that never came: nothing to keep a record of
+        self.unwanted = False  # opened ahead for a rollout that has not come: nothing to keep a record of
         self.task = task
         self._tools = tools
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
@@ -83,6 +83,15 @@ class Episode:
     def seconds(self) -> float:
         """How long it took, or has taken so far."""
         return time.monotonic() - self._start if self.rollout.seconds is None else self.rollout.seconds
+
+    def claim(self) -> bool:
+        """Begin what was opened ahead, now that a rollout wants it; `False` if it is over or its session is lost."""
+        if self.rollout.over or (self._session is not None and self._session.lost is not None):
+            return False
+        self.unwanted = False
+        self._start = time.monotonic()  # how long it stood ready counts against no budget
+        self.rollout.started = time.time()
+        return True
 
     async def open(self) -> Shown:
         """Open a session and return the prompt; after a second failure, a neutral one.
@@ -232,8 +241,7 @@ class Episode:
             with anyio.move_on_after(self._remaining_seconds()):
                 output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
         except (ToolRejected, ToolFailed) as error:
-            said = error.detail or f"The tool {name!r} failed without a word."
-            raise self._refused(name, arguments, said, seconds=time.monotonic() - sent) from error
+            raise self._refused(name, arguments, error.text, seconds=time.monotonic() - sent) from error
         except (ValueError, TypeError) as error:
             # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
             raise self._refused(name, arguments, str(error), seconds=time.monotonic() - sent) from error

@@ -23,6 +23,8 @@ class FailureRateExceeded(ORSError):
         last: The message of the last failure.
     """
 
+    anchor = "failurerateexceeded"
+
     def __init__(self, *, kinds: dict[str, int], resets: int, rate: float, last: str) -> None:
         self.kinds = kinds
         self.resets = resets

@@ -193,7 +193,7 @@ class _Player:
         try:
             output = await self._session.call_tool(tool, arguments)
         except ToolError as error:
-            enter(error=error.detail or str(error), kind=type(error).__name__)
+            enter(error=error.text, kind=type(error).__name__)
             return error
         except (ValueError, TypeError) as error:  # what the client would not send: the model's own doing
             enter(error=str(error), kind=type(error).__name__)

@@ -39,6 +39,8 @@ class ModelError(ORSError):
         status: The HTTP status of the last answer, or `None` where none came.
     """
 
+    anchor = "modelerror"
+
     def __init__(self, problem: str, *, status: int | None = None, url: str | None = None) -> None:
         self.status = status
         super().__init__(problem, url=url)
@@ -46,6 +48,8 @@ class ModelError(ORSError):
 
 class ModelRefused(ModelError):
     """Raised when the endpoint answers as it would answer every request: a wrong key, a wrong path, no such model."""
+
+    anchor = "modelrefused"
 
 
 @dataclass(frozen=True, slots=True)

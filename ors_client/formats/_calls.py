@@ -51,7 +51,7 @@ def tool_result(call: ToolCall, outcome: ToolOutput | ToolError | str) -> ToolRe
     """
     if isinstance(outcome, ToolOutput):
         return ToolResultBlock(tool_call_id=call.call_id, blocks=outcome.blocks)
-    text = outcome if isinstance(outcome, str) else outcome.detail or str(outcome)
+    text = outcome if isinstance(outcome, str) else outcome.text
     blocks: list[Block] = [TextBlock(text=text)]
     return ToolResultBlock(tool_call_id=call.call_id, blocks=blocks, is_error=True)
 

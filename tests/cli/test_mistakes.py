@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -36,6 +37,17 @@ def test_wrong_port_asks_for_the_port_and_offers_to_wait(ors, closed_port, comma
     assert "--wait 60" in said
 
 
+def test_wrong_port_is_told_in_full(ors, closed_port):
+    said = _said(ors("envs", f"http://127.0.0.1:{closed_port}"))
+    assert re.sub(r"\[Errno \d+\]", "[Errno]", said) == (
+        "error: GET /list_environments failed after 2 attempts: ConnectionRefusedError: [Errno] Connect call failed "
+        f"('127.0.0.1', {closed_port}). Is the server running, and are host and port right? "
+        f"[http://127.0.0.1:{closed_port}/list_environments] (README.md#transporterror)\n"
+        "  try: Nothing listens there: is the server started, and is the port right?\n"
+        "  try: A server that is still starting opens its port late; wait for it: --wait 60\n"
+    )
+
+
 def test_url_without_a_scheme_is_misuse_and_is_spelt_out(ors):
     result = ors("envs", "127.0.0.1:8000")
     assert result.exit_code == 2
@@ -49,10 +61,14 @@ def test_unknown_host_is_a_matter_of_spelling(ors):
 
 
 def test_misspelt_environment_is_answered_with_the_nearest_name(ors, ours):
+    names = ", ".join(map(repr, json.loads(ors("envs", ours.url, "--json").stdout)))
     result = ors("splits", ours.url, "--env", "ecoenvironment")
     assert result.exit_code == 1
-    assert "No environment named 'ecoenvironment'; this server has: 'echoenvironment'" in _said(result)
-    assert "try: --env echoenvironment\n" in _said(result)
+    assert _said(result) == (
+        f"error: No environment named 'ecoenvironment'; this server has: {names}. [{ours.url}] "
+        "(README.md#environmentnotfound)\n"
+        "  try: --env echoenvironment\n"
+    )
 
 
 def test_missing_environment_name_is_answered_with_the_choice(ors, ours):
@@ -70,8 +86,13 @@ def test_wrong_name_of_the_only_environment_is_a_note(ors, echo_server):
 def test_missing_key_says_how_to_give_one(ors, split_server):
     result = ors("envs", split_server.url)
     assert result.exit_code == 1
-    assert "HTTP 401" in _said(result)
-    assert "try: Give the server's key: --api-key KEY." in _said(result)
+    assert _said(result) == (
+        "error: GET /list_environments was answered with HTTP 401: A valid X-API-Key header is required. Pass "
+        "api_key=...; a key from the environment is sent to the catalogue's own hosts only. "
+        f"[{split_server.url}/list_environments] (README.md#authenticationerror)\n"
+        "  try: Give the server's key: --api-key KEY. OPENREWARD_API_KEY is sent to the catalogue's own hosts only.\n"
+        "  try: If a proxy before the server asks for a login: --header 'Authorization: Bearer TOKEN'.\n"
+    )
 
 
 def test_refused_key_is_questioned_and_not_shown(ors, split_server):
@@ -90,7 +111,13 @@ def test_api_host_taken_for_the_server_is_recognised(ors, split_server):
     api, _ = split_server.urls
     result = ors("envs", api, "--api-key", "test-key")
     assert result.exit_code == 1
-    assert "--sessions-url URL" in _said(result)
+    assert _said(result) == (
+        "error: GET /list_environments was answered with HTTP 404: Not Found. There is no such route: an older server, "
+        "or not the URL of an ORS server (its port, its path prefix; Layout(api=..., sessions=...) where sessions have "
+        f"a host of their own). [{api}/list_environments] (README.md#statuserror)\n"
+        "  try: Something answers there that is no ORS server: is the port right, and is a path prefix missing?\n"
+        "  try: Where sessions are served by another host than this one: --sessions-url URL\n"
+    )
 
 
 def test_missing_deployment_is_recognised(ors, split_server):
@@ -102,8 +129,12 @@ def test_starting_server_is_said_to_be_starting(ors, proxy: FaultProxy):
     proxy.add(Rule(None, None, Status.starting(), times=None))
     result = ors("envs", proxy.url, "--wait", 1)
     assert result.exit_code == 1
-    assert "still starting" in _said(result)
-    assert "try: The server is still starting; give it longer: --wait 600" in _said(result)
+    assert _said(result) == (
+        "error: GET /list_environments (the environment's backend is still starting) did not finish within start_up=1 "
+        f"seconds; raise that limit if the wait is expected. [{proxy.url}/list_environments] "
+        "(README.md#deadlineexceeded)\n"
+        "  try: The server is still starting; give it longer: --wait 600\n"
+    )
 
 
 def test_starting_server_is_waited_for(ors, proxy: FaultProxy):
@@ -124,8 +155,15 @@ def test_login_page_is_recognised(ors, proxy: FaultProxy):
     proxy.add(Rule("GET", "/list_environments", HtmlPage()))
     result = ors("envs", proxy.url)
     assert result.exit_code == 1
-    assert "Sign in" in _said(result)
-    assert "try: A web page answers there, perhaps a login" in _said(result)
+    assert _said(result) == (
+        "error: GET /list_environments was answered with something else than the standard says (Expecting value: line "
+        "1 column 1 (char 0)); it begins '<!DOCTYPE html> <html><head><title>Sign in</title></head><body><h1>Sign in"
+        "</h1></body></html>'. Is this a login page, or another program's? "
+        f"[{proxy.url}/list_environments] (README.md#protocolerror)\n"
+        "  try: A web page answers there, perhaps a login: --api-key KEY or --header 'Authorization: Bearer TOKEN'.\n"
+        "  try: Or this is another program's address: is the port right, and does the server live below "
+        f"{proxy.url}?\n"
+    )
 
 
 def test_redirect_to_a_login_is_not_followed_but_named(ors, proxy: FaultProxy):

@@ -9,7 +9,7 @@ import pkgutil
 import pytest
 
 import ors_client
-from ors_client import _errors
+from ors_client import _errors, formats
 from ors_client._errors import (
     AuthenticationError,
     BillingError,
@@ -151,6 +151,50 @@ def test_message_is_one_line_that_says_where(kind):
     assert "\n" not in message
     assert "http://h:1" in message
     assert kind in {EnvironmentNotFound, ModelError, ModelRefused} or "s-1" in message
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_message_ends_with_the_entry_of_the_nearest_documented_class(kind):
+    error = MAKERS[kind]()
+    documented = {NotYet: TransportError, BodySecretsRefused: StatusError}.get(kind, kind)
+    assert str(error) == f"{error.message} (README.md#{documented.__name__.lower()})"
+
+
+def test_message_of_a_caller_s_subclass_ends_with_its_parent_s_entry():
+    assert str(Derived("echo", "extra")).endswith(" (README.md#toolfailed)")
+
+
+def test_repr_is_the_class_and_its_message_alone():
+    assert repr(ORSError("It broke.")) == "ORSError('It broke.')"
+
+
+@pytest.mark.parametrize("kind", [ToolError, ToolRejected, ToolFailed])
+def test_text_for_a_model_is_the_server_s_own_and_never_empty(kind):
+    assert kind("echo", detail="No.\nNever.").text == "No.\nNever."
+    assert kind("echo", detail="").text == "The tool 'echo' failed without a word."
+
+
+@pytest.mark.parametrize("kind", [ToolError, ToolRejected, ToolFailed])
+@pytest.mark.parametrize("detail", ["No.", ""])
+def test_result_for_a_model_does_not_name_the_entry(kind, detail):
+    error = kind("echo", detail=detail)
+    result = formats.tool_result(formats.ToolCall("echo"), error)
+    assert [block.text for block in result.blocks] == [error.text]
+    assert "README" not in error.text
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "astray"),
+    [
+        (404, "Not Found", True),
+        (404, "<html>nothing here</html>", True),
+        (405, "Method Not Allowed", True),
+        (404, "Deployment not found", False),
+        (500, "Not Found", False),
+    ],
+)
+def test_status_of_a_web_framework_s_own_asks_for_the_url(status, detail, astray):
+    assert ("the URL of an ORS server" in str(StatusError("GET /tools", status=status, detail=detail))) is astray
 
 
 @pytest.mark.parametrize(
