@@ -1,4 +1,4 @@
-"""The README's entries about errors: one for each public class, and none for anything else."""
+"""The README's entries about errors, one for each public class and none for anything else; and its links."""
 
 import importlib
 import inspect
@@ -9,7 +9,8 @@ from servers import ROOT
 
 from ors_client import ORSError
 
-SECTION = re.search(r"^## Errors\n(.*?)^## ", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)[1]
+README = (ROOT / "README.md").read_text()
+SECTION = re.search(r"^## Errors\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)[1]
 ENTRIES = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", SECTION, flags=re.DOTALL | re.MULTILINE))
 
 
@@ -46,3 +47,10 @@ def test_entry_names_the_fields_of_its_class(error):
     documented = set(re.findall(r"`\.(\w+)`", listed))
     set_here = re.findall(r"self\.(\w+) = ", inspect.getsource(error))
     assert set(set_here) <= documented
+
+
+def test_links_within_the_page_lead_to_one_heading_each():
+    text = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert [link for link in re.findall(r"\]\(#([^)]+)\)", text) if anchors.count(link) != 1] == []

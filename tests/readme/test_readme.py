@@ -1,7 +1,7 @@
 """Executes every Python snippet of the README, in order, against a running server.
 
-A snippet may define `main`, which is then run. The address and the model's name are replaced, as there is no hub here
-and the port is free only by chance; nothing else is.
+A snippet may define `main`, which is then run. Addresses and the models' names are replaced, as there is no hub here
+and a port is free only by chance; nothing else is.
 """
 
 import asyncio
@@ -24,6 +24,12 @@ def _title(snippet: str) -> str:
 @pytest.fixture(scope="module")
 def server():
     with serve("ours", "--env", "echo") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def chat_server():
+    with serve("ours", "--env", "chat") as server:
         yield server
 
 
@@ -72,6 +78,9 @@ def test_snippet_runs_as_it_stands(snippet, server, request, tmp_path, monkeypat
     source = snippet.replace("http://localhost:8000", server.url)
     if "localhost:9000" in source:
         source = source.replace("http://localhost:9000/v1", request.getfixturevalue("endpoint").url)
+        source = source.replace("my-model", "right")  # the one of its models that wins
+    if "localhost:8010" in source:
+        source = source.replace("http://localhost:8010", request.getfixturevalue("chat_server").url)
     if "Client()" in source:
         api, sessions = request.getfixturevalue("platform").urls
         monkeypatch.setenv("OPENREWARD_API_URL", api)
