@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -18,14 +19,14 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from ._credentials import Veil
-from ._types import Block, JSONObject
+from ._types import Block, CallTimes, JSONObject
 
 try:
     import fcntl
 except ImportError:  # Windows: threads are kept apart there, processes are not
     fcntl = None
 
-__all__ = ["CallRecord", "EpisodeRecord", "RecordWriter", "numbered", "read", "redacted", "written"]
+__all__ = ["CallRecord", "EpisodeRecord", "RecordWriter", "numbered", "parts", "read", "redacted", "written"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class CallRecord(_Model):
         blocks: The whole output as the standard writes it, where it is more than a text.
         metadata: As the environment gave it.
         said: What the model wrote before it called.
-        timing: Seconds by part, as `queued`, `connect` or `server`.
+        timing: Seconds by part, as `parts` gives them; what was waited before the call was sent is in `queued` too.
     """
 
     tool: str
@@ -209,6 +210,17 @@ def numbered(
 def written(blocks: Iterable[Block]) -> list[JSONObject]:
     """Return blocks as the standard writes them, which is how a record holds them."""
     return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
+
+
+def parts(times: CallTimes | None, *, waited: float = 0.0) -> dict[str, float]:
+    """Return where a call's seconds went, as a record holds it.
+
+    Args:
+        times: As its session tells them; `None` where the call never came to be sent.
+        waited: Seconds before the session was asked, which count as `queued`.
+    """
+    told = {"queued": 0.0} if times is None else asdict(times)
+    return {part: round(seconds, 6) for part, seconds in {**told, "queued": told["queued"] + waited}.items()}
 
 
 def _veil(secrets: Collection[str]) -> Veil:

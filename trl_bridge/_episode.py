@@ -33,11 +33,11 @@ from ors_client import (
     ToolOutput,
     ToolRejected,
 )
-from ors_client.record import CallRecord, EpisodeRecord
+from ors_client.record import CallRecord, EpisodeRecord, parts
 
 from ._connection import Live
 from ._content import to_content
-from ._rollout import Cut, Failure, Rollout
+from ._rollout import Cut, Failure, Rollout, Took
 from ._servers import Server
 from ._tools import BoundTool
 
@@ -127,12 +127,13 @@ class Episode:
             if self.rollout.over or self._session is None:
                 self.rollout.late_calls += 1
                 return OVER
+            asked = time.monotonic()
             async with self.live.slot(within=self._remaining_seconds()) as free:
                 if not free:
                     self.end(cut="seconds")
                     self.rollout.late_calls += 1
                     return OVER
-                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs))
+                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs), asked=asked)
 
     async def answer(self, message: str) -> None:
         """Hand the model's last message to the terminal tool, which scores it.
@@ -143,6 +144,7 @@ class Episode:
         async with self._order:
             if self.rollout.over or self._session is None:
                 return
+            asked = time.monotonic()
             async with self.live.slot(within=self._remaining_seconds()) as free:
                 if not free:
                     self.end(cut="seconds")
@@ -156,7 +158,8 @@ class Episode:
                     raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
                 # The model will not read what it says; that it was refused stands in the rollout.
                 with contextlib.suppress(SpokenError):
-                    await self._send(self._session, tool.name, {} if tool.arg is None else {tool.arg: message})
+                    arguments: dict[str, Any] = {} if tool.arg is None else {tool.arg: message}
+                    await self._send(self._session, tool.name, arguments, asked=asked)
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
         """Close the books, delete the session in the background, and write the record; the first end counts."""
@@ -234,45 +237,51 @@ class Episode:
         limit = self.live.settings.episode_timeout
         return None if limit is None else self._start + limit - time.monotonic()
 
-    async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any]) -> Shown:
-        sent = time.monotonic()
+    async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any], *, asked: float) -> Shown:
+        sent, before = time.monotonic(), session.last_call
         output: ToolOutput | None = None
+
+        def took() -> Took:
+            times = session.last_call
+            # What the client would not send leaves the times of the call before it.
+            return Took(time.monotonic() - sent, parts(None if times is before else times, waited=sent - asked))
+
         try:
             with anyio.move_on_after(self._remaining_seconds()):
                 output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
         except (ToolRejected, ToolFailed) as error:
-            raise self._refused(name, arguments, error.text, seconds=time.monotonic() - sent) from error
+            raise self._refused(name, arguments, error.text, took=took()) from error
         except (ValueError, TypeError) as error:
             # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
-            raise self._refused(name, arguments, str(error), seconds=time.monotonic() - sent) from error
+            raise self._refused(name, arguments, str(error), took=took()) from error
         except ORSError as error:
             if self._server is not None:
                 self.live.servers.report(self._server, error)
-            return self._broken(name, arguments, Failure(type(error).__name__, str(error)), sent=sent)
+            return self._broken(name, arguments, Failure(type(error).__name__, str(error)), took=took())
         except asyncio.CancelledError:
-            self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), sent=sent)
+            self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), took=took())
             raise
         if output is not None:
-            return self._answered(name, arguments, output, seconds=time.monotonic() - sent)
+            return self._answered(name, arguments, output, took=took())
         said = "The episode's time was up."
-        self.rollout.refused(name, arguments, said, shown=OVER, seconds=time.monotonic() - sent)
+        self.rollout.refused(name, arguments, said, shown=OVER, took=took())
         self.end(cut="seconds")
         return OVER
 
-    def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, seconds: float) -> Shown:
+    def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, took: Took) -> Shown:
         content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
-        self.rollout.answered(name, arguments, output, shown=content.shown, seconds=seconds)
+        self.rollout.answered(name, arguments, output, shown=content.shown, took=took)
         if self.rollout.finished:
             self.end()
         return content.value
 
-    def _refused(self, name: str, arguments: dict[str, Any], said: str, *, seconds: float) -> SpokenError:
+    def _refused(self, name: str, arguments: dict[str, Any], said: str, *, took: Took) -> SpokenError:
         content = to_content([TextBlock(text=said)], images=False, max_chars=self._room())
-        self.rollout.refused(name, arguments, said, shown=content.shown, seconds=seconds)
+        self.rollout.refused(name, arguments, said, shown=content.shown, took=took)
         return SpokenError(content.shown)
 
-    def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, sent: float) -> Shown:
-        self.rollout.refused(name, arguments, failure.message, shown=OVER, seconds=time.monotonic() - sent)
+    def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, took: Took) -> Shown:
+        self.rollout.refused(name, arguments, failure.message, shown=OVER, took=took)
         self.end(failure=failure)
         return OVER
 

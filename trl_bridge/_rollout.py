@@ -17,6 +17,19 @@ from ._scoring import Scoring
 Cut = Literal["calls", "seconds", "characters"]
 
 
+@dataclass(frozen=True, slots=True)
+class Took:
+    """How long a call took.
+
+    Args:
+        seconds: From sending to the answer.
+        parts: Where they went, and what was waited before; see `ors_client.record.parts`.
+    """
+
+    seconds: float
+    parts: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call that reached the server, or tried to.
@@ -26,6 +39,7 @@ class Call:
         output: All of the text, uncut; `None` where there was no result.
         error: What was said instead of a result.
         seconds: From sending to the answer.
+        timing: Where they went, and what was waited before.
     """
 
     tool: str
@@ -35,6 +49,7 @@ class Call:
     finished: bool = False
     error: str | None = None
     seconds: float = 0.0
+    timing: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +114,7 @@ class Rollout:
         """Return what it is worth."""
         return scoring.score(self.rewards, failed=self.failure is not None, finished=self.finished)
 
-    def answered(
-        self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, seconds: float
-    ) -> None:
+    def answered(self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, took: Took) -> None:
         """Enter a call that came back with a result, of which the model sees `shown`."""
         self._add(
             Call(
@@ -110,7 +123,8 @@ class Rollout:
                 output=output.text,
                 reward=output.reward,
                 finished=output.finished,
-                seconds=seconds,
+                seconds=took.seconds,
+                timing=took.parts,
             ),
             metadata=output.metadata,
         )
@@ -118,9 +132,10 @@ class Rollout:
         self.characters += len(shown)
         self.finished = self.finished or output.finished
 
-    def refused(self, tool: str, arguments: Mapping[str, Any], error: str, *, shown: str, seconds: float) -> None:
+    def refused(self, tool: str, arguments: Mapping[str, Any], error: str, *, shown: str, took: Took) -> None:
         """Enter a call that came back without a result: the tool raised or would not run, or its answer was lost."""
-        self._add(Call(tool=tool, arguments=arguments, error=error, seconds=seconds), metadata=None)
+        call = Call(tool=tool, arguments=arguments, error=error, seconds=took.seconds, timing=took.parts)
+        self._add(call, metadata=None)
         self.last_output = shown
         self.characters += len(shown)
 

@@ -30,7 +30,7 @@ from ors_client._types import (
     ToolResultBlock,
 )
 from ors_client.formats import OpenAIChat, ToolCall, tool_calls, tool_result
-from ors_client.record import CallRecord, EpisodeRecord, written
+from ors_client.record import CallRecord, EpisodeRecord, parts, written
 
 from ._budget import Budget
 from ._model import ChatModel, ModelRefused
@@ -183,12 +183,17 @@ class _Player:
     async def _step(self, tool: str, arguments: JSONObject) -> ToolOutput | ToolError | str:
         course = self.course
         said, course.said = course.said, None
-        began = time.monotonic()
+        began, before = time.monotonic(), self._session.last_call
 
         def enter(**fields: Any) -> None:
             seconds = round(time.monotonic() - began, 6)
             course.timing["tools"] += seconds
-            course.calls.append(CallRecord(tool=tool, arguments=arguments, said=said, seconds=seconds, **fields))
+            times = self._session.last_call
+            # What the client would not send leaves the times of the call before it.
+            timing = None if times is before else parts(times)
+            course.calls.append(
+                CallRecord(tool=tool, arguments=arguments, said=said, seconds=seconds, timing=timing, **fields)
+            )
 
         try:
             output = await self._session.call_tool(tool, arguments)

@@ -4,6 +4,7 @@ import fcntl
 import inspect
 import json
 import logging
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ import pytest
 from fixtures.proxy import ResetAfterForward, Rule, Status
 from ors_client import ClientStateError, RetryPolicy, Timeouts
 from ors_client.record import read
+from ors_client.report import write_report
 from trl_bridge import FailureRateExceeded
 from trl_bridge._episode import NO_PROMPT, OVER, SpokenError
 
@@ -524,6 +526,37 @@ def test_record_has_the_whole_episode(make_spec, ours, tmp_path):
         "scored",
         None,
     )
+
+
+def test_record_tells_where_a_calls_seconds_went_and_the_page_shows_it(make_spec, ours, tmp_path, eventually):
+    path = tmp_path / "episodes.jsonl"
+    spec = make_spec(ours.url, env_name="slowenvironment", discover_task_tools=False, max_concurrency=1, record=path)
+    environment = spec.environment_factory()
+    environment.reset(task_index=0)
+    live = spec._connection.live
+    call = threading.Thread(target=environment.count)
+
+    async def while_another_holds_the_place():
+        async with live.slot():
+            call.start()
+            await anyio.to_thread.run_sync(eventually, lambda: live._limit._waiters)
+            await anyio.sleep(0.3)  # what the call then has waited at least
+
+    live.loop.run(while_another_holds_the_place())
+    call.join(30)
+    with pytest.raises(SpokenError):
+        environment.wait(seconds=math.nan)  # the client does not send it
+    spec.close()
+    (episode,) = read(path)
+    sent, unsent = episode.calls
+    assert sent.timing["queued"] >= 0.3
+    assert sent.timing["server"] > 0
+    assert sum(sent.timing.values()) == pytest.approx(sent.seconds + sent.timing["queued"], abs=0.25)
+    assert set(unsent.timing) == {"queued"}
+    write_report(path, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "queued, each call" in page
+    assert "server, each call" in page
 
 
 def test_record_tells_what_broke_an_episode(failing, proxy, tmp_path):

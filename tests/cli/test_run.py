@@ -65,6 +65,18 @@ def test_record_of_a_run_holds_the_calls_the_words_and_the_costs(run, tmp_path):
     assert set(episode.timing) == {"opening", "model", "tools"}
 
 
+def test_record_of_a_run_tells_where_a_calls_seconds_went_and_its_page_shows_it(run, tmp_path):
+    run("garbled", "-n", 1)
+    (episode,) = episodes(tmp_path)
+    unsent, sent = episode.calls
+    assert unsent.timing is None
+    assert set(sent.timing) == {"queued", "setup", "connecting", "server"}
+    assert 0 < sent.timing["server"] <= sum(sent.timing.values()) <= sent.seconds
+    page = (tmp_path / "a.html").read_text()
+    assert "queued, each call" in page
+    assert "server, each call" in page
+
+
 def test_run_as_json_is_one_object_for_programs(run, tmp_path):
     result = run("wrong", "-n", 2, "--max-turns", 2, "--json")
     told = json.loads(result.stdout)
