@@ -206,21 +206,22 @@ def _status(work: Callable[[], int | None], target: Target | None) -> int:
     try:
         return work() or 0
     except Misuse as error:
-        _report(error, str(error), [], as_json=as_json)
+        tell(error, [], as_json=as_json)
         return MISUSE
     except ors_client.ORSError as error:
-        _report(error, str(error), [] if target is None else cures(error, target), as_json=as_json)
+        tell(error, [] if target is None else cures(error, target), as_json=as_json)
         return PROBLEMS
     except KeyboardInterrupt:
         show_note("interrupted")
         return INTERRUPTED
 
 
-def _report(error: Exception, message: str, advice: list[str], *, as_json: bool) -> None:
+def tell(error: Exception, advice: list[str], *, as_json: bool) -> None:
+    """Say what ended a command, and what to try."""
     if as_json:
-        show_json({"error": {"kind": type(error).__name__, "message": message, "try": advice}})
+        show_json({"error": {"kind": type(error).__name__, "message": str(error), "try": advice}})
     else:
-        show_error(message, advice)
+        show_error(str(error), advice)
 
 
 class _Notes(logging.Handler):

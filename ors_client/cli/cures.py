@@ -101,19 +101,27 @@ def _deadline(error: DeadlineExceeded, target: Target) -> list[str]:
 def _transport(error: TransportError, target: Target) -> list[str]:
     said = error.reason.lower()
     if any(word in said for word in _UNHEARD):
-        return [
-            "Nothing listens there: is the server started, and is the port right?",
-            "A server that is still starting opens its port late; wait for it: --wait 60",
-        ]
+        late = "A server that is still starting opens its port late; wait for it: --wait 60"
+        return [*connection_cures(said, target.url), late]
+    if said.startswith("http 5"):
+        return ["A gateway answers, and the server behind it does not: is it started?"]
+    return connection_cures(said, target.url) or [
+        "Is this an ORS server's port? A TLS port has to be given as https://."
+    ]
+
+
+def connection_cures(reason: str, url: str) -> list[str]:
+    """Return what a person can try when no connection to `url` came about; nothing where `reason` is not known."""
+    said = reason.lower()
+    if any(word in said for word in _UNHEARD):
+        return ["Nothing listens there: is the server started, and is the port right?"]
     if any(word in said for word in _UNRESOLVED):
         return ["There is no host of that name: check the spelling, and the network."]
     if any(word in said for word in _UNTRUSTED):
         return ["For a certificate of your own authority: SSL_CERT_FILE=/path/to/ca.pem ors ..."]
     if "ssl" in said or "tls" in said:
-        return [f"This port may speak plain HTTP: {target.url.replace('https://', 'http://', 1)}"]
-    if said.startswith("http 5"):
-        return ["A gateway answers, and the server behind it does not: is it started?"]
-    return ["Is this an ORS server's port? A TLS port has to be given as https://."]
+        return [f"This port may speak plain HTTP: {url.replace('https://', 'http://', 1)}"]
+    return []
 
 
 def _setup(error: SetupFailed, target: Target) -> list[str]:
@@ -149,3 +157,27 @@ _ADVICE: tuple[tuple[type[ORSError], Callable[[Any, Target], list[str]]], ...] =
     (SessionLost, _always("Run the server with one worker: others do not know its sessions.")),
     (ToolRejected, _rejected),
 )
+
+
+# --- After a run -----------------------------------------------------------------------------------------------------
+
+
+def cure_of_kind(status: str) -> str | None:
+    """Return what to try about episodes that ended with a status such as `failed: SessionLost`."""
+    return _OF_KIND.get(status.removeprefix("failed: ")) if status.startswith("failed: ") else None
+
+
+_ENVIRONMENTS_CODE = "The server's log has the traceback."
+_NETWORK = "Is the server up, and what is between here and there? See: ors check URL"
+_OF_KIND = {
+    "AuthenticationError": "Give the server's key: --api-key KEY",
+    "CapacityError": "Open fewer sessions at a time: --concurrency N",
+    "DeadlineExceeded": "Give it longer (--wait SECONDS), or ask less of it at a time (--concurrency N).",
+    "ModelError": "See the log of the model's server; it may bear fewer conversations at a time (--concurrency N).",
+    "OutcomeUnknown": _NETWORK,
+    "ResultLost": "Run the server with one worker: others do not know its calls.",
+    "SessionLost": "Does the server keep sessions? See: ors check URL --hold 60. Run it with one worker.",
+    "SetupFailed": f"{_ENVIRONMENTS_CODE} Does it need a secret (--secret NAME=VALUE)?",
+    "StatusError": _ENVIRONMENTS_CODE,
+    "TransportError": _NETWORK,
+}

@@ -9,9 +9,11 @@ from rich.text import Text
 
 from ors_client.report import Figures
 
+from .cures import cure_of_kind
 from .output import milliseconds, one_line, out, plain, show
 
 _KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
+_MESSAGE = 300  # characters of a failure's message
 _TOOLS = 5
 
 
@@ -47,6 +49,10 @@ def as_json(figures: Figures) -> dict[str, Any]:
         "passing_reward": figures.passing,
         "statuses": dict(figures.statuses),
         "failures": dict(figures.failures),
+        "reasons": {
+            kind: {"message": message, "try": [cure] if (cure := cure_of_kind(kind)) else []}
+            for kind, message in figures.messages.items()
+        },
         "calls": figures.calls,
         "median_seconds": figures.median_seconds,
         "usage": dict(figures.usage),
@@ -94,7 +100,13 @@ def _tokens(figures: Figures) -> str:
 def _failures(figures: Figures) -> list[tuple[str, str]]:
     kinds = figures.failures.most_common(10)
     unscored = figures.statuses["unscored"]
-    rows = [(str(count), one_line(kind, _KIND)) for kind, count in kinds]
+    rows: list[tuple[str, str]] = []
+    for kind, count in kinds:
+        rows.append((str(count), one_line(kind, _KIND)))
+        if kind in figures.messages:
+            rows.append(("", f"the first: {one_line(figures.messages[kind], _MESSAGE)}"))
+        if (cure := cure_of_kind(kind)) is not None:
+            rows.append(("", f"try: {cure}"))
     return [*rows, (str(unscored), "unscored: the environment gave no reward")] if unscored else rows
 
 

@@ -29,7 +29,9 @@ from .command import (
     SplitOption,
     Target,
     read_secrets,
+    tell,
 )
+from .cures import connection_cures
 from .figures import as_json, show_figures
 from .output import err, one_line, out, plain, show_error, show_json, show_note
 from .signals import until_told
@@ -129,9 +131,7 @@ def run(
     try:
         interrupted = course.run()
     except ModelRefused as error:
-        if target.as_json:
-            raise
-        show_error(str(error), _cures(error, model_key))
+        tell(error, _cures(error, player, model_key), as_json=target.as_json)
         return PROBLEMS
     figures = _report(course, report, passing=pass_at)
     if interrupted:
@@ -275,12 +275,16 @@ def _read_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _cures(error: ModelRefused, key: str | None) -> list[str]:
+def _cures(error: ModelRefused, model: ChatModel, key: str | None) -> list[str]:
     if error.status in {401, 403}:
         given = (
             "The key that was given was refused" if key else "The key in OPENAI_API_KEY was refused, or there is none"
         )
         return [f"{given}; give another: --model-key KEY"]
+    if error.status is None:
+        return connection_cures(error.message, model.base_url)
+    if error.status == 200:
+        return ["A web page answers there; --base-url is that of the endpoint, usually ending in /v1."]
     return ["Is it the endpoint's base URL, usually ending in /v1, and does it have a model of that name?"]
 
 

@@ -26,7 +26,9 @@ from ors_client._types import JSONObject
 
 _AGAIN = frozenset({408, 409, 429, *range(500, 600)})
 _HOPELESS = frozenset({401, 402, 403, 404, 405, 501})  # true of every request, not of this one
+_FIRST_CONTACT = 3  # attempts to reach an endpoint that never replied: a typing error needs no patience
 _LONGEST_WAIT = 60.0  # seconds; a server that asks for more is asked again then
+_CONNECT_SECONDS = 10.0
 _SEARCHED = 4096  # bytes of an answer that may be told in an error
 _LARGEST = 64 * 1024 * 1024  # bytes of one reply
 _SHORTEST_SECRET = 4
@@ -47,7 +49,10 @@ class ModelError(ORSError):
 
 
 class ModelRefused(ModelError):
-    """Raised when the endpoint answers as it would answer every request: a wrong key, a wrong path, no such model."""
+    """Raised when no request will fare better: a wrong key or path, no such model, a web page, nothing that answers.
+
+    Once the endpoint has replied, pages and broken connections are faults that pass, and so `ModelError`.
+    """
 
     anchor = "modelrefused"
 
@@ -111,6 +116,7 @@ class ChatModel:
         self._timeout = timeout
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
+        self._replied = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
@@ -119,7 +125,7 @@ class ChatModel:
         authorization = {"authorization": f"Bearer {self._key.value}"} if self._key.value else {}
         self._client = httpx.AsyncClient(
             headers={"accept": "application/json", "content-type": "application/json", **authorization},
-            timeout=httpx.Timeout(self._timeout, connect=10.0),
+            timeout=httpx.Timeout(self._timeout, connect=_CONNECT_SECONDS),
             # No limit on connections: whoever asks limits how many conversations there are.
             limits=httpx.Limits(max_connections=None, keepalive_expiry=4.0),
             follow_redirects=False,
@@ -152,13 +158,19 @@ class ChatModel:
         body = {"model": self.name, **self._parameters, **request}
         for attempt in range(1, self._attempts + 1):
             try:
-                return await self._once(body)
+                reply = await self._once(body)
             except _Again as again:
-                if attempt == self._attempts:
+                astray = again.unreached and not self._replied
+                if attempt == (min(self._attempts, _FIRST_CONTACT) if astray else self._attempts):
                     tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-                    raise self._error(f"The model gave no reply after {tries}: {again.reason}", again.status) from None
+                    kind = ModelRefused if astray else ModelError
+                    problem = f"The model gave no reply after {tries}: {again.reason}"
+                    raise kind(problem, status=again.status, url=self.base_url) from None
                 delay = self._first_delay * 2 ** (attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
                 await anyio.sleep(min(max(delay, again.wait or 0.0), _LONGEST_WAIT))
+            else:
+                self._replied = True
+                return reply
         raise AssertionError("unreachable")
 
     async def _once(self, body: Mapping[str, Any]) -> Reply:
@@ -174,9 +186,11 @@ class ChatModel:
                     if len(answer) > _LARGEST:
                         raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
         except httpx.TimeoutException as error:
-            raise _Again(f"{type(error).__name__} after at most {self._timeout:g} s") from None
+            unreached = isinstance(error, httpx.ConnectTimeout)
+            limit = _CONNECT_SECONDS if unreached else self._timeout
+            raise _Again(f"{type(error).__name__} after at most {limit:g} s", unreached=unreached) from None
         except httpx.HTTPError as error:
-            raise _Again(one_line(str(error)) or type(error).__name__) from None
+            raise _Again(one_line(str(error)) or type(error).__name__, unreached=True) from None
         status = response.status_code
         if status in _AGAIN - _HOPELESS:
             raise _Again(self._said(status, answer), status, retry_after(response.headers, now=time.time()))
@@ -193,7 +207,9 @@ class ChatModel:
             message = _object(_object(choices[0])["message"])
         except (ValueError, LookupError, TypeError, RecursionError):
             excerpt = self._excerpt(content)
-            raise self._error(f"The endpoint's answer is no chat completion; it begins {excerpt!r}", 200) from None
+            problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
+            astray = excerpt.startswith("<") and not self._replied
+            raise (ModelRefused if astray else ModelError)(problem, status=200, url=self.base_url) from None
         usage = completion.get("usage")
         counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
         names = ("prompt_tokens", "completion_tokens")
@@ -215,10 +231,13 @@ class ChatModel:
 class _Again(Exception):
     """Raised when the same request may succeed later."""
 
-    def __init__(self, reason: str, status: int | None = None, wait: float | None = None) -> None:
+    def __init__(
+        self, reason: str, status: int | None = None, wait: float | None = None, *, unreached: bool = False
+    ) -> None:
         self.reason = reason
         self.status = status
         self.wait = wait
+        self.unreached = unreached
         super().__init__(reason)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import time
 
 import anyio
@@ -191,6 +192,69 @@ def test_refused_key_ends_the_run_and_is_not_shown(run, echo_server, tmp_path):
     assert KEY not in result.output
     assert not (tmp_path / "a.jsonl").exists()
     assert echo_server.live() == []
+
+
+@pytest.fixture
+def closed_port():
+    """A port that nothing listens on: bound, so that nobody else takes it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said", "cure"),
+    [
+        ("right", None, "after 3 attempts: All connection attempts failed", "Nothing listens there"),
+        ("page", "/v1", "it begins '<html>", "A web page answers there; --base-url"),
+        ("right", "/v2", "HTTP 404", "usually ending in /v1"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_wrong_base_url_ends_the_run_with_the_first_replies(  # noqa: PLR0917 - pytest hands them in
+    ors, echo_server, model, closed_port, tmp_path, name, path, said, cure, as_json
+):
+    place = model.url.removesuffix("/v1") + path if path else f"http://127.0.0.1:{closed_port}/v1"
+    before = len(echo_server.journal.entries("construct"))
+    options = ("--model", name, "--base-url", place, "--record", tmp_path / "a.jsonl", "-n", 4, "-c", 2)
+    result = ors("run", echo_server.url, *options, *["--json"] * as_json)
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)["error"] if as_json else {"message": result.stderr, "try": [result.stderr]}
+    assert said in told["message"]
+    assert cure in told["try"][0]
+    assert len(echo_server.journal.entries("construct")) - before <= 2  # those that ran together
+    assert not (tmp_path / "a.jsonl").exists()
+    assert echo_server.live() == []
+
+
+def test_endpoint_that_replied_before_is_borne_when_it_breaks(model):
+    async def work():
+        async with ChatModel("right", model.url) as m:
+            await m.ask({"messages": []})
+            m.name = "page"
+            await m.ask({"messages": []})
+
+    with pytest.raises(ModelError) as raised:
+        anyio.run(work)
+    assert type(raised.value) is ModelError
+
+
+def test_broken_episodes_are_told_with_the_first_reason_and_what_to_try(run, tmp_path):
+    run("right", "-n", 2)
+    first, second = episodes(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    writer = RecordWriter(tmp_path / "a.jsonl")
+    for episode, failure in ((first, "the first reason"), (second, "another reason")):
+        broken = {"status": "failed: ModelError", "reward": None, "failure": failure}
+        writer.append(episode.model_copy(update=broken))
+    said = run("right", "-n", 2).stdout
+    assert "2  failed: ModelError\n" in said
+    assert "the first: the first reason\n" in said
+    assert "try: See the log of the model's server" in said
+    (reason,) = json.loads(run("right", "-n", 2, "--json").stdout)["reasons"].items()
+    assert reason[0] == "failed: ModelError"
+    assert reason[1]["message"] == "the first reason"
+    assert reason[1]["try"][0].startswith("See the log of the model's server")
 
 
 def test_key_is_sent_to_the_model_and_to_nobody_else(run, model, tmp_path):
