@@ -6,7 +6,7 @@ no connection and no episode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import anyio
@@ -111,25 +111,27 @@ class AsyncEnvironment:
             if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"list_tasks takes an integer as {name}, not {bound!r}.")
         address = await self._address()
-        whole = start is None and stop is None
-        if not whole and "task_range" not in self._server.missing:
-            if (start is not None and start < 0) or (stop is not None and stop < 0):
-                # The answer to a negative bound does not say where it begins.
-                start, stop, _ = slice(start, stop).indices(await self.num_tasks(split))
-            found = await self._ask_range(address, split, start, stop)
-            if found is not None:
-                return found
-        try:
-            everything = await self._ask(lambda session_id: tasks(address, split, session_id=session_id), address)
-            return everything if whole else everything[start:stop]
-        except StatusError as error:
-            if not is_missing_route(error) and not _has_no_list(error):
-                raise
-        if whole and "task_range" not in self._server.missing:
-            found = await self._ask_range(address, split, None, None)
-            if found is not None:
-                return found
-        return await self._one_by_one(split, range(*slice(start, stop).indices(await self.num_tasks(split))))
+
+        async def listed() -> list[Task]:
+            try:
+                return (await self._ask_list(address, split))[start:stop]
+            except StatusError as error:
+                if not _has_no_list(error):
+                    raise
+            return await (one_by_one() if bounded else ranged(instead=one_by_one))
+
+        async def ranged(*, instead: Callable[[], Awaitable[list[Task]]]) -> list[Task]:
+            return await self._server.ask_optional(
+                ("task_range", address.deployment),
+                lambda: self._ask_range(address, split, start, stop),
+                instead=instead,
+            )
+
+        async def one_by_one() -> list[Task]:
+            return await self._one_by_one(split, range(*slice(start, stop).indices(await self.num_tasks(split))))
+
+        bounded = start is not None or stop is not None
+        return await (ranged(instead=listed) if bounded else listed())
 
     async def list_tools(self) -> list[ToolSpec]:
         """Return the tools that every task has; some tasks have more, see `AsyncSession.list_tools`."""
@@ -214,16 +216,16 @@ class AsyncEnvironment:
     async def _ask(self, make: Callable[[str | None], Operation[T]], address: Address) -> T:
         return await self._server.discover(make, address.deployment)
 
-    async def _ask_range(self, address: Address, split: str, start: int | None, stop: int | None) -> list[Task] | None:
-        try:
-            return await self._ask(
-                lambda session_id: task_range(address, split, start, stop, session_id=session_id), address
-            )
-        except StatusError as error:
-            if not is_missing_route(error):
-                raise
-            self._server.missing.add("task_range")
-            return None
+    async def _ask_range(self, address: Address, split: str, start: int | None, stop: int | None) -> list[Task]:
+        if (start is not None and start < 0) or (stop is not None and stop < 0):
+            # The answer to a negative bound does not say where it begins.
+            start, stop, _ = slice(start, stop).indices(await self.num_tasks(split))
+        return await self._ask(
+            lambda session_id: task_range(address, split, start, stop, session_id=session_id), address
+        )
+
+    async def _ask_list(self, address: Address, split: str) -> list[Task]:
+        return await self._ask(lambda session_id: tasks(address, split, session_id=session_id), address)
 
     async def _one_by_one(self, split: str, indices: range) -> list[Task]:
         found: dict[int, Task] = {}
@@ -256,6 +258,8 @@ class AsyncEnvironment:
 
 def _has_no_list(error: StatusError) -> bool:
     """Tell an environment whose tasks can only be had by index from one that failed."""
+    if is_missing_route(error):
+        return True
     if error.status == 400:
         return "not supported" in error.detail  # "list_tasks is not supported ... index-based API"
     # openreward 0.1.50 hands on what the environment's author raised.

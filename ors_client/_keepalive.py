@@ -25,7 +25,7 @@ from functools import partial
 
 from ._background import EXIT_SECONDS, Background
 from ._errors import ClientStateError, ORSError, SessionLost, StatusError
-from ._operations import delete, delete_session, ping
+from ._operations import Operation, delete, delete_session, ping
 from ._retry import is_missing_route
 from ._settings import KeepalivePolicy
 from ._transport import NotYet, Transport
@@ -61,6 +61,7 @@ class Entry:
         alive_at: When a ping last succeeded, on the monotonic clock.
         failures: Pings that failed since.
         unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
+        witness: What tells a server without a ping route from one that is not there; set while it is pinged.
     """
 
     session_id: str
@@ -69,6 +70,7 @@ class Entry:
     alive_at: float = 0.0
     failures: int = 0
     unsettled: bool = False
+    witness: Operation[object] | None = None
 
 
 class Keepalive:
@@ -93,6 +95,7 @@ class Keepalive:
         self._ledger: dict[str, Entry] = {}
         self._numbers = itertools.count(1)
         self._has_ping_route = True
+        self._was_pinged = False  # a ping was answered, so that there is such a route
         self._thread: Background | None = None
         self._closed = False
         self._process = os.getpid()
@@ -117,9 +120,16 @@ class Keepalive:
             self._ledger[session_id] = entry
         return entry
 
-    def watch(self, entry: Entry, on_lost: Callable[[str], None]) -> None:
-        """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it."""
+    def watch(self, entry: Entry, on_lost: Callable[[str], None], *, witness: Operation[object] | None = None) -> None:
+        """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it.
+
+        Args:
+            entry: The session.
+            on_lost: Called on the thread.
+            witness: A request that a server which is there answers; without it, no ping route is held to be missing.
+        """
         entry.on_lost = on_lost
+        entry.witness = witness
         entry.alive_at = time.monotonic()
         delay = self._policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
         self._running().post(lambda thread: self._beat_later(delay, thread, entry))
@@ -182,15 +192,13 @@ class Keepalive:
     async def _ping(self, thread: Background, entry: Entry) -> None:
         began = time.monotonic()
         try:
-            await thread.transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+            if not await self._find_ping_route(thread.transport, entry):
+                return
         except SessionLost as error:
             self._lose(entry, error.reason)
             self.disown(entry)
             return
         except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
-            if isinstance(error, StatusError) and is_missing_route(error):
-                self._give_up_pinging(error)
-                return
             if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
                 entry.failures += 1
             foreseen = isinstance(error, ORSError)
@@ -211,14 +219,30 @@ class Keepalive:
         if on_lost is not None:
             on_lost(reason)
 
-    def _give_up_pinging(self, error: StatusError) -> None:
-        if self._has_ping_route:
-            self._has_ping_route = False
-            _logger.warning(
-                "The server has no ping route, so sessions can't be kept alive between calls and end when it decides: "
-                "%s",
-                error,
-            )
+    async def _find_ping_route(self, transport: Transport, entry: Entry) -> bool:
+        """Ping, and tell whether there is a route for it.
+
+        A proxy that was restarted and has not found its server yet answers 404 to everything, with a page or with the
+        words of a web framework; the sessions behind it may be alive or gone. So the route is missing only where no
+        ping was ever answered and the server answers another request now. Otherwise the 404 is a fault like others:
+        the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
+        """
+        try:
+            await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+        except StatusError as error:
+            if self._was_pinged or entry.witness is None or not is_missing_route(error):
+                raise
+            await transport.send_once(entry.witness)
+            if self._has_ping_route:
+                self._has_ping_route = False
+                _logger.warning(
+                    "The server has no ping route, so sessions can't be kept alive between calls and end when it "
+                    "decides: %s",
+                    error,
+                )
+            return False
+        self._was_pinged = True
+        return True
 
     async def _delete(self, transport: Transport, entry: Entry) -> None:
         problem = ""

@@ -48,7 +48,12 @@ _NO_EPISODE = "Active environment not found"
 _NO_SESSION = re.compile(
     r"\bsession\b.*\b(not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b", re.IGNORECASE
 )
-_NO_ROUTE = "Not Found"
+# What frameworks say of a path that they have no route for: nothing, a few fixed words, or a page. An environment's own
+# 404 names what it has not found.
+_NO_ROUTE = re.compile(
+    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*|\ufeff?\s*<.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,11 @@ def judge_status(
 
 
 def is_missing_route(error: StatusError) -> bool:
-    """Tell a route that an older or hand-written server does not have from other meanings of 404."""
-    return error.status == 405 or (error.status == 404 and error.detail.strip() in {"", _NO_ROUTE})
+    """Tell a route that an older or hand-written server does not have from other meanings of 404.
+
+    A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
+    """
+    return error.status == 405 or (error.status == 404 and _NO_ROUTE.fullmatch(error.detail) is not None)
 
 
 def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:

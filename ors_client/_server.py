@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
@@ -36,6 +36,10 @@ T = TypeVar("T")
 # Seconds after which an id that nobody looks around with is given back. An account may have room for few sessions, and
 # an id that is not pinged would soon expire anyway; looking around comes in bursts.
 _IDLE_SECONDS = 2.0
+
+
+Route = tuple[str, str | None]
+"""The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
 
 
 class Seat:
@@ -98,8 +102,9 @@ class Server:
         self.transport = transport
         self.keepalive = keepalive
         self.room = None if max_sessions is None else anyio.CapacityLimiter(max_sessions)
-        self.missing: set[str] = set()
-        """Routes that this server was found not to have."""
+        self.missing: set[Route] = set()
+        """Routes that were found not to be there."""
+        self._present: set[Route] = set()
         self.open = True
         self._process = os.getpid()
         self._learning = anyio.Lock()  # guards that each fact below is asked for once
@@ -146,6 +151,7 @@ class Server:
             if (wanted is None and deployment is None) or not is_missing_route(error):
                 raise
             # A server without the list: its routes will tell, and a deployment's redirect to its default environment.
+            self.missing.add(("list_environments", deployment))
             available = [wanted or ""]
         address = Address(self._choose(available, wanted, deployment), deployment)
         self._addresses[name, variant] = address
@@ -155,6 +161,27 @@ class Server:
         """Send a request that belongs to no episode, under a session id where the server demands one."""
         self.check()
         return await self._discover(make, deployment)
+
+    async def ask_optional(
+        self, route: Route, ask: Callable[[], Awaitable[T]], *, instead: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Ask a route that not every server has, or something else where it is missing.
+
+        A restarted proxy that has not found its server yet answers 404 to everything. So a route that has answered is
+        never held to be missing, and another one only once what is asked instead was answered.
+        """
+        if route not in self.missing:
+            try:
+                value = await ask()
+            except StatusError as error:
+                if route in self._present or not is_missing_route(error):
+                    raise
+            else:
+                self._present.add(route)
+                return value
+        value = await instead()
+        self.missing.add(route)
+        return value
 
     async def secrets(self, secrets: Secrets | None) -> tuple[str | None, dict[str, str] | None]:
         """Return secrets as a header and as a body, each where this server reads it.

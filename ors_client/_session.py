@@ -47,6 +47,7 @@ from ._operations import (
     create_session,
     delete,
     delete_session,
+    list_environments,
     messages,
     prompt,
     score_group,
@@ -54,7 +55,7 @@ from ._operations import (
     tools,
 )
 from ._patience import Patience
-from ._retry import backoff, is_missing_route
+from ._retry import backoff
 from ._server import Seat, Server
 from ._shield import see_out
 from ._transport import BodySecretsRefused
@@ -204,14 +205,15 @@ class AsyncSession:
             SetupFailed: The environment's constructor or setup raised.
             DeadlineExceeded: It was not ready within `Timeouts.start_up`.
         """
-        if "messages" not in self._server.missing:
-            try:
-                return await self._prepared(messages(self._place, self.session_id))
-            except StatusError as error:
-                if not is_missing_route(error):
-                    raise
-                self._server.missing.add("messages")
-        return [Message(role="user", blocks=await self.get_prompt())]
+
+        async def prompted() -> list[Message]:
+            return [Message(role="user", blocks=await self.get_prompt())]
+
+        return await self._server.ask_optional(
+            ("messages", self._place.deployment),
+            lambda: self._prepared(messages(self._place, self.session_id)),
+            instead=prompted,
+        )
 
     async def list_tools(self) -> list[ToolSpec]:
         """Return the tools of this task: the environment's shared ones and the task's own.
@@ -385,9 +387,16 @@ class AsyncSession:
                 session._lost = reason  # noqa: SLF001 - its own class
                 post(session._stop)  # noqa: SLF001
 
-        self._server.keepalive.watch(self._entry, on_lost)
+        self._server.keepalive.watch(self._entry, on_lost, witness=self._witness(self._entry))
         self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, self._entry, self._seat, post)
         self._finalizer.atexit = False
+
+    def _witness(self, entry: Entry) -> Operation[object]:
+        """Return a request that only a server that is there answers, and cheaply."""
+        place = self._place
+        if ("list_environments", place.deployment) in self._server.missing:
+            return prompt(place, entry.session_id)
+        return list_environments(deployment=place.deployment, session_id=entry.session_id)
 
     def _forget(self) -> None:
         finalizer = getattr(self, "_finalizer", None)
@@ -441,18 +450,23 @@ class AsyncSession:
         return self._tools
 
     async def _ask_tools(self) -> ToolList:
-        server, limits = self._server, self._server.transport.limits
-        if "task_tools" not in server.missing:
+        transport = self._server.transport
+        limits = transport.limits
+
+        async def of_task() -> ToolList:
             try:
-                return await server.transport.send(task_tools(self._place, self.session_id, limits=limits))
+                return await transport.send(task_tools(self._place, self.session_id, limits=limits))
             except StatusError as error:
                 if error.status == 500:
                     self._setup_failed = SetupFailed(error.detail, url=error.url, session_id=error.session_id)
                     raise self._setup_failed from error
-                if not is_missing_route(error):
-                    raise
-                server.missing.add("task_tools")
-        return await server.transport.send(tools(self._place, limits=limits, session_id=self.session_id))
+                raise
+
+        return await self._server.ask_optional(
+            ("task_tools", self._place.deployment),
+            of_task,
+            instead=lambda: transport.send(tools(self._place, limits=limits, session_id=self.session_id)),
+        )
 
     async def _prepared(self, operation: Operation[T]) -> T:
         """Send a request that is answered when the environment is set up."""
@@ -481,19 +495,17 @@ class AsyncSession:
 
     async def _probe(self) -> None:
         """Ask for what an environment answers once it is set up, whatever its prompt does."""
-        server = self._server
-        if "task_tools" not in server.missing:
-            try:
-                await server.transport.send(task_tools(self._place, self.session_id, limits=server.transport.limits))
-            except StatusError as error:
-                if not is_missing_route(error):
-                    raise
-                server.missing.add("task_tools")
-            else:
-                return
-        # openreward 0.1.50 and the standard's pages have no such route. A call that names no tool runs none.
-        with suppress(ToolError, ProtocolError, OutcomeUnknown):
-            await server.transport.send(call(self._place, self.session_id, "", {}))
+        transport = self._server.transport
+
+        async def ask_tools() -> None:
+            await transport.send(task_tools(self._place, self.session_id, limits=transport.limits))
+
+        async def call_nothing() -> None:
+            # openreward 0.1.50 and the standard's pages have no such route. A call that names no tool runs none.
+            with suppress(ToolError, ProtocolError, OutcomeUnknown):
+                await transport.send(call(self._place, self.session_id, "", {}))
+
+        await self._server.ask_optional(("task_tools", self._place.deployment), ask_tools, instead=call_nothing)
 
     async def _await_setup(self) -> None:
         """Wait for the setup with a request that is safe to repeat, so that a slow one never becomes a lost call."""

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from ors_client import RetryPolicy, Timeouts, TransportError
+from ors_client import RetryPolicy, StatusError, Timeouts, TransportError
 from ors_client._operations import Address, call, version
-from ors_client._retry import Attempts, Fault, retry_after
+from ors_client._retry import Attempts, Fault, is_missing_route, retry_after
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
 
@@ -108,3 +108,41 @@ def test_call_that_gets_on_is_resumed_however_often_its_connection_is_lost(progr
 def test_call_that_does_not_get_on_is_given_up():
     with pytest.raises(TransportError, match="after 2 attempts"):
         resumed(alive=1.0)
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "",
+        "Not Found",  # Starlette, FastAPI, Koa; Fastify's and Spring's `error`
+        "404: Not Found",  # aiohttp
+        "404 page not found\n",  # Go, Traefik
+        "404 Not Found",  # Hono
+        "NOT_FOUND",  # Elysia
+        "Cannot POST /ping",  # NestJS's `message`
+        "<!DOCTYPE html>\n<html><body><pre>Cannot POST /ping</pre></body></html>\n",
+        "\ufeff\n<html><head><title>404 Not Found</title></head></html>",
+    ],
+)
+def test_words_and_pages_of_frameworks_say_that_a_route_is_missing(detail):
+    assert is_missing_route(StatusError("POST /ping", status=404, detail=detail))
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "Active environment not found",
+        "unknown environment 'nosuch'",
+        "Environment 'alpha' does not implement score_group",
+        "Deployment not found.",
+        "Session not found",
+        "Task not found",
+    ],
+)
+def test_words_of_an_environment_do_not_say_that_a_route_is_missing(detail):
+    assert not is_missing_route(StatusError("POST /ping", status=404, detail=detail))
+
+
+@pytest.mark.parametrize(("status", "missing"), [(405, True), (400, False), (410, False), (500, False)])
+def test_wrong_method_is_a_missing_route_and_no_other_status(status, missing):
+    assert is_missing_route(StatusError("POST /ping", status=status, detail="Not Found")) is missing
