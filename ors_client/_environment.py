@@ -49,6 +49,8 @@ class AsyncEnvironment:
         self._name = name
         self._variant = variant
         self._described: ToolList | None = None
+        self._listing = anyio.Lock()  # guards that each whole list below is asked for once
+        self._listed: dict[str, list[Task]] = {}  # by split; for servers that tell neither a count nor a single task
 
     def __repr__(self) -> str:
         variant = "" if self._variant is None else f", variant={self._variant!r}"
@@ -74,7 +76,15 @@ class AsyncEnvironment:
             StatusError: There is no such split.
         """
         address = await self._address()
-        return await self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address)
+
+        async def counted() -> int:
+            return len(await self._whole(address, split))
+
+        return await self._server.ask_optional(
+            ("num_tasks", address.deployment),
+            lambda: self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address),
+            instead=counted,
+        )
 
     async def get_task(self, split: str, index: int) -> Task:
         """Return one task.
@@ -88,8 +98,21 @@ class AsyncEnvironment:
         """
         reference = TaskRef(split, index)
         address = await self._address()
-        return await self._ask(
-            lambda session_id: task(address, reference.split, reference.index, session_id=session_id), address
+
+        async def picked() -> Task:
+            everything = await self._whole(address, split)
+            if not -len(everything) <= index < len(everything):
+                operation, there = task(address, split, index), len(everything)
+                told = f"There is no task {index} among the {there} of split {split!r}"
+                raise StatusError(operation.name, status=404, detail=told)
+            return everything[index]
+
+        return await self._server.ask_optional(
+            ("task", address.deployment),
+            lambda: self._ask(
+                lambda session_id: task(address, reference.split, reference.index, session_id=session_id), address
+            ),
+            instead=picked,
         )
 
     async def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
@@ -226,6 +249,13 @@ class AsyncEnvironment:
 
     async def _ask_list(self, address: Address, split: str) -> list[Task]:
         return await self._ask(lambda session_id: tasks(address, split, session_id=session_id), address)
+
+    async def _whole(self, address: Address, split: str) -> list[Task]:
+        """Return every task of a split, asked once: to count or to pick, task by task, where there is no other way."""
+        async with self._listing:
+            if split not in self._listed:
+                self._listed[split] = await self._ask_list(address, split)
+            return self._listed[split]
 
     async def _one_by_one(self, split: str, indices: range) -> list[Task]:
         found: dict[int, Task] = {}

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+import anyio
 import pytest
 from servers import Server, serve
 from waiting import finally_
 
 from fixtures.proxy import FaultProxy, HtmlPage, Rule, Status
-from ors_client import Client, KeepalivePolicy, StatusError, TaskRef
+from ors_client import AsyncClient, Client, KeepalivePolicy, StatusError, TaskRef
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,41 @@ def numbers(tasks):
 def test_tasks_are_cut_from_the_list(environment, start, stop):
     tasks = environment.list_tasks("train", start, stop)
     assert numbers(tasks) == [task.index for task in tasks] == list(range(70))[start:stop]
+
+
+def test_tasks_are_counted_in_the_list(environment):
+    assert environment.num_tasks("train") == 70
+
+
+@pytest.mark.parametrize("index", [0, 69, -1, -70])
+def test_task_is_picked_from_the_list(environment, index):
+    task = environment.get_task("train", index)
+    assert (task.spec["number"], task.index) == (index % 70, index % 70)
+    assert (task.environment, task.split) == ("alpha", "train")
+
+
+@pytest.mark.parametrize("index", [70, -71])
+def test_task_past_the_end_of_the_list_is_refused(environment, index):
+    with pytest.raises(StatusError, match=f"no task {index} among the 70 of split 'train'"):
+        environment.get_task("train", index)
+
+
+@pytest.mark.parametrize("ask", ["num_tasks", "list_tasks"])
+def test_unknown_split_is_the_servers_own_refusal(environment, ask):
+    with pytest.raises(StatusError, match="Invalid split") as caught:
+        getattr(environment, ask)("nosuch")
+    assert caught.value.status == 400
+
+
+async def test_list_is_asked_for_once_however_many_tasks_are_picked_from_it(express):
+    with FaultProxy(express.url) as proxy:
+        async with AsyncClient(proxy.url) as client:
+            environment = client.environment("alpha")
+            async with anyio.create_task_group() as group:
+                for index in range(8):
+                    group.start_soon(environment.get_task, "train", index)
+            assert await environment.num_tasks("train") == 70
+    assert proxy.count("POST", "/tasks") == 1
 
 
 def test_bridge_makes_its_dataset_and_plays(framework_server):
