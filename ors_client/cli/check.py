@@ -14,7 +14,16 @@ from rich.text import Text
 
 from ors_client import KeepalivePolicy
 
-from .command import INTERRUPTED, PROBLEMS, SecretOption, SplitOption, Target, TaskOption, read_secrets
+from .command import (
+    INTERRUPTED,
+    PROBLEMS,
+    SecretHostsOption,
+    SecretOption,
+    SplitOption,
+    Target,
+    TaskOption,
+    read_secrets,
+)
 from .diagnosis import Doctor
 from .findings import Demand, Described, Problem, Report
 from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
@@ -31,6 +40,7 @@ def check(
     split: SplitOption = None,
     task: TaskOption = 0,
     secret: SecretOption = None,
+    secret_hosts: SecretHostsOption = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, metavar="N", help="Rollouts per device.", rich_help_panel=_PANEL)
     ] = 8,
@@ -50,7 +60,7 @@ def check(
     Opens one session and calls none of its tools. The exit status is 0 when all is well, 1 when there are problems.
     """
     demand = Demand(batch_size, generations, accumulation, processes)
-    doctor = Doctor(target, split=split, task=task, secrets=read_secrets(secret))
+    doctor = Doctor(target, split=split, task=task, secrets=read_secrets(target, secret, secret_hosts))
     waiting = contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}")
     with waiting:
         interrupted = anyio.run(until_told, doctor.examine)

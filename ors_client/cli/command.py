@@ -12,13 +12,15 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 import ors_client
+from ors_client._credentials import Secrets, encode_header, environment
+from ors_client._layout import resolve
 
 from .cures import cures
 from .output import show_error, show_json, show_note
@@ -43,6 +45,14 @@ SecretOption = Annotated[
     list[str] | None,
     typer.Option(
         "--secret", metavar="NAME[=VALUE]", help="For the environment; without a value, from the variable. Repeatable."
+    ),
+]
+SecretHostsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret-hosts",
+        metavar="NAME=HOST,...",
+        help="Which hosts the catalogue may send a secret to; NAME= is for none. Repeatable.",
     ),
 ]
 
@@ -99,6 +109,16 @@ class Target:
             return ors_client.AsyncClient(self._place, **self._settings(patience), **settings)
 
     @property
+    def is_catalogue(self) -> bool:
+        """Whether the catalogue itself is meant, whose hosts get the key of the environment.
+
+        Raises:
+            Misuse: The URL can't be used.
+        """
+        with _misuse():
+            return resolve(self._place, environment()).catalogue
+
+    @property
     def _place(self) -> str | ors_client.Layout:
         return self.url if self.sessions_url is None else ors_client.Layout(self.url, self.sessions_url)
 
@@ -132,19 +152,39 @@ def _split(text: str, mark: str, form: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def read_secrets(given: list[str] | None) -> Mapping[str, str] | None:
-    """Read `--secret` options.
+def read_secrets(target: Target, given: list[str] | None, hosts: list[str] | None) -> Secrets | None:
+    """Read `--secret` and `--secret-hosts` options.
 
     Raises:
-        Misuse: A secret has no value, and there is no variable of its name.
+        Misuse: A secret has no value, and there is no variable of its name; hosts are for no secret that is given; or
+            the catalogue is not told a secret's hosts.
     """
     secrets: dict[str, str] = {}
     for text in given or ():
         name, found, value = text.partition("=")
+        if not name:
+            raise Misuse("A secret is written --secret NAME=VALUE.")
         if not found and name not in os.environ:
             raise Misuse(f"The secret {name!r} has no value: write {name}=VALUE, or set the variable {name}.")
         secrets[name] = value if found else os.environ[name]
-    return secrets or None
+    allowed: dict[str, list[str]] = {}
+    for text in hosts or ():
+        name, listed = _split(text, "=", "--secret-hosts NAME=HOST,HOST")
+        if name not in secrets:
+            raise Misuse(f"Hosts are given for a secret {name!r} that is not; give it as --secret {name}=VALUE.")
+        allowed.setdefault(name, []).extend(host.strip() for host in listed.split(",") if host.strip())
+    bound: dict[str, str | tuple[str, list[str]]] = {
+        name: (value, allowed[name]) if name in allowed else value for name, value in secrets.items()
+    }
+    for name in bound if bound and target.is_catalogue else ():
+        try:
+            encode_header({name: bound[name]}, catalogue=True)
+        except ValueError:
+            raise Misuse(
+                f"The catalogue has to know which hosts the secret {name!r} may be sent to: --secret-hosts "
+                f"{name}=api.example.com,db.example.com, or --secret-hosts {name}= for none."
+            ) from None
+    return bound or None
 
 
 def choose_split(environment: ors_client.Environment, wanted: str | None) -> str:

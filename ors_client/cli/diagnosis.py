@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from urllib.parse import urlsplit
 
 import anyio
@@ -30,6 +30,7 @@ from ors_client import (
     ToolError,
     ToolList,
 )
+from ors_client._credentials import Secrets
 
 from .command import DOCTORS_PATIENCE, Target
 from .cures import cures
@@ -56,7 +57,7 @@ class Doctor:
         secrets: For the environment.
     """
 
-    def __init__(self, target: Target, *, split: str | None, task: int, secrets: Mapping[str, str] | None) -> None:
+    def __init__(self, target: Target, *, split: str | None, task: int, secrets: Secrets | None) -> None:
         self.report = Report()
         self._target = target
         self._split = split

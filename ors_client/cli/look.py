@@ -12,7 +12,16 @@ import typer
 from ors_client import Task, TaskRef, ToolList
 
 from .arguments import signature
-from .command import PLAYERS_PATIENCE, SecretOption, SplitOption, Target, TaskOption, choose_split, read_secrets
+from .command import (
+    PLAYERS_PATIENCE,
+    SecretHostsOption,
+    SecretOption,
+    SplitOption,
+    Target,
+    TaskOption,
+    choose_split,
+    read_secrets,
+)
 from .output import one_line, out, show_json, show_note, show_table
 from .transcript import Reader
 
@@ -98,6 +107,7 @@ def tools(
         int | None, typer.Option("--task", metavar="N", help="Of this task, in a session: some have more.")
     ] = None,
     secret: SecretOption = None,
+    secret_hosts: SecretHostsOption = None,
 ) -> None:
     """List an environment's tools, or with `--task` those of a task, with their arguments."""
     with target.client(PLAYERS_PATIENCE) as client:
@@ -106,7 +116,7 @@ def tools(
             listed = environment.describe_tools()
         else:
             place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(secret)) as session:
+            with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
                 found = session.list_tools()
                 listed = ToolList(
                     tools=found,
@@ -135,12 +145,13 @@ def prompt(
     messages: Annotated[bool, typer.Option("--messages", help="The conversation that the task begins with.")] = False,
     images: ImagesOption = IMAGES,
     secret: SecretOption = None,
+    secret_hosts: SecretHostsOption = None,
 ) -> None:
     """Show what a task tells the model first."""
     with target.client(PLAYERS_PATIENCE) as client:
         environment = client.environment(target.env, variant=target.variant)
         place = TaskRef(choose_split(environment, split), task)
-        with environment.session(place, secrets=read_secrets(secret)) as session:
+        with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
             conversation = session.get_messages() if messages else None
             blocks = [] if messages else session.get_prompt()
     if target.as_json:

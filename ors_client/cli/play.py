@@ -21,6 +21,7 @@ from .command import (
     INTERRUPTED,
     PLAYERS_PATIENCE,
     Misuse,
+    SecretHostsOption,
     SecretOption,
     SplitOption,
     Target,
@@ -51,6 +52,7 @@ def play(
     ] = None,
     images: ImagesOption = IMAGES,
     secret: SecretOption = None,
+    secret_hosts: SecretHostsOption = None,
 ) -> int:
     """Play an episode: see the prompt, call tools, see the reward. Ctrl-C ends it and leaves nothing behind."""
     if target.as_json and script is None:
@@ -60,7 +62,7 @@ def play(
         with _opened(script) as source, client:
             environment = client.environment(target.env, variant=target.variant)
             place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(secret)) as session:
+            with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
                 episode = _Episode(session, None if target.as_json else Reader(images))
                 episode.begin()
                 if source is None:

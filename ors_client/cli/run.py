@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef
+from ors_client._credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord
 from ors_client.report import Figures, summarise, write_report
@@ -25,6 +26,7 @@ from .command import (
     PLAYERS_PATIENCE,
     PROBLEMS,
     Misuse,
+    SecretHostsOption,
     SecretOption,
     SplitOption,
     Target,
@@ -110,6 +112,7 @@ def run(
         typer.Option("--max-seconds", min=0.1, metavar="SECONDS", help="In all.", rich_help_panel=_BUDGET),
     ] = None,
     secret: SecretOption = None,
+    secret_hosts: SecretHostsOption = None,
 ) -> int:
     """Let a model play tasks, and report. Ctrl-C leaves no session behind; the same command again goes on.
 
@@ -125,7 +128,7 @@ def run(
         wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
         attempts=attempts,
         concurrency=concurrency,
-        secrets=read_secrets(secret),
+        secrets=read_secrets(target, secret, secret_hosts),
         retry_failed=retry_failed,
     )
     try:
@@ -151,7 +154,7 @@ class _Course:
     wanted: range
     attempts: int
     concurrency: int
-    secrets: Mapping[str, str] | None
+    secrets: Secrets | None
     retry_failed: bool
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 
+from ors_client._credentials import Secrets
 from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError, ToolError
 from ors_client._session import AsyncSession
@@ -77,7 +78,7 @@ async def play(
     model: ChatModel,
     *,
     budget: Budget,
-    secrets: Mapping[str, str] | None = None,
+    secrets: Secrets | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> EpisodeRecord:
     """Play one episode and return its record; a fault of the infrastructure is in it, not raised.

@@ -7,11 +7,12 @@ recorded, and played when it is run again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import anyio
 
+from ors_client._credentials import Secrets, encode_body
 from ors_client._environment import AsyncEnvironment
 from ors_client._types import TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, read
@@ -66,7 +67,7 @@ async def evaluate(
     attempts: int = 1,
     concurrency: int = 8,
     budget: Budget | None = None,
-    secrets: Mapping[str, str] | None = None,
+    secrets: Secrets | None = None,
     target: str = "",
     hide: Collection[str] = (),
     retry_failed: bool = False,
@@ -82,7 +83,7 @@ async def evaluate(
         attempts: For each task.
         concurrency: How many sessions are open together.
         budget: When an episode is cut.
-        secrets: For the environment.
+        secrets: For the environment; see `AsyncEnvironment.session`.
         target: The server's address, as the record names it.
         hide: Further keys that the record must not show.
         retry_failed: Whether attempts that the infrastructure broke are made again.
@@ -96,7 +97,7 @@ async def evaluate(
         raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
     name = await environment.name()
     todo = remaining(tasks, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
-    writer = RecordWriter(record, hide=[*model.secrets, *(secrets or {}).values(), *hide])
+    writer = RecordWriter(record, hide=[*model.secrets, *encode_body(secrets or {}).values(), *hide])
     queue = iter(todo)
     stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
 
