@@ -17,9 +17,10 @@ import functools
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
+from ._ahead import LookAhead
 from ._environment import bound_tool, seat_of
 from ._seat import Seat
 from ._tools import BoundTool
@@ -27,26 +28,25 @@ from ._tools import BoundTool
 logger = logging.getLogger(__name__)
 
 _MARK = "_trl_bridge_attached"
+_UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
 
 
-def attach(trainer: Any) -> None:
+def attach(trainer: Any, *, look_ahead: bool = False) -> None:
     """Make a trainer's resets and calls concurrent. Once is enough; a trainer that is not recognised stays as it is.
 
     Args:
         trainer: A `GRPOTrainer`, or one derived from it.
+        look_ahead: Open episodes of the next batch while it trains on this one, as many as their specs allow. The
+            trainer must not have begun to train.
     """
     if hasattr(trainer, _MARK):
         return
     missing = _unknown(trainer)
     setattr(trainer, _MARK, not missing)
     if missing:
-        logger.warning(
-            "%s has no %s as trl 1.16 has it; its resets and calls stay one after the other.",
-            type(trainer).__name__,
-            missing,
-        )
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
         return
-    trainer._generate_and_score_completions = _with_resets_ahead(trainer)
+    trainer._generate_and_score_completions = _with_resets_ahead(trainer, _look_ahead(trainer) if look_ahead else None)
     trainer._tool_call_loop = _with_calls_ahead(trainer)
 
 
@@ -70,54 +70,81 @@ def _unknown(trainer: Any) -> str:
     return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
 
 
-def _with_resets_ahead(trainer: Any) -> Callable[..., Any]:
+def _look_ahead(trainer: Any) -> LookAhead | None:
+    """Return what foresees the trainer's batches, or `None`, with a warning, where they can't be foreseen."""
+    if missing := LookAhead.unknown(trainer):
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, "look_ahead has no effect")
+        return None
+    if workers := trainer.args.dataloader_num_workers:
+        logger.warning("look_ahead has no effect with dataloader_num_workers=%d, which reads rows elsewhere.", workers)
+        return None
+    foresight = LookAhead(trainer, functools.partial(_draw, trainer))
+    foresight.watch()
+    return foresight
+
+
+def _with_resets_ahead(trainer: Any, foresight: LookAhead | None) -> Callable[..., Any]:
     """Wrap the method that takes a batch from its rows to its rewards."""
     score = trainer._generate_and_score_completions
     signature = inspect.signature(score)
 
     @functools.wraps(score)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        seats = _prefetch(trainer, signature.bind(*args, **kwargs).arguments["inputs"])
+        training, seats = trainer.model.training, list[Seat]()
+        for seat, row in _draw(trainer, signature.bind(*args, **kwargs).arguments["inputs"]):
+            seat.prefetch(row, ready=foresight.take(seat, row) if training and foresight is not None else None)
+            seats.append(seat)
         try:
-            return score(*args, **kwargs)
+            scored = score(*args, **kwargs)
         finally:
             for seat in seats:
                 seat.drop_prefetched()
+        if training and foresight is not None:
+            foresight.generated()
+        return scored
 
     return wrapped
 
 
-def _prefetch(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> list[Seat]:
-    """Start to open the episode of every row, in the environment that the trainer will draw for it."""
+def _draw(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Seat, Mapping[str, Any]]]:
+    """Yield the seat of the environment that the trainer will draw for each row, where it is ours and can be reset."""
     drawn: Counter[str | None] = Counter()
-    seats: list[Seat] = []
     for row in rows:
         name = row.get("environment") if trainer._multi_environment else None
         pool = trainer._environment_pool.get(name)
         if pool is None:
-            return seats  # the trainer says what is wrong
+            return  # the trainer says what is wrong
         if drawn[name] == len(pool):
             pool.append(trainer.environment_factories[name]())
         seat = seat_of(pool[drawn[name]])
         drawn[name] += 1
         if seat is not None and seat.can_reset(row):
-            seat.prefetch(row)
-            seats.append(seat)
-    return seats
+            yield seat, row
 
 
 def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
     """Wrap the loop that makes the calls of a batch and lets the model go on, until no rollout calls any more."""
     loop = trainer._tool_call_loop
     signature = inspect.signature(loop)
+    told = False
 
     @functools.wraps(loop)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
         completions = signature.bind(*args, **kwargs).arguments["completions"]
-        functions, environments = trainer._sync_tool_dicts, trainer.environments
-        if not isinstance(functions, list) or not environments or len(environments) != len(completions):
+        # Made anew for every batch, so that their absence shows no earlier.
+        functions, environments = getattr(trainer, "_sync_tool_dicts", None), getattr(trainer, "environments", None)
+        if not isinstance(functions, list) or not isinstance(environments, list):
+            if not told:
+                name = "environments" if isinstance(functions, list) else "_sync_tool_dicts"
+                logger.warning(_UNKNOWN, type(trainer).__name__, name, "its calls stay one after the other")
+            told = True
             return loop(*args, **kwargs)
-        trainer._sync_tool_dicts = _CallsAhead(cast("list[Any]", functions), environments, completions)
+        if len(cast("list[Any]", environments)) != len(completions):
+            return loop(*args, **kwargs)
+        trainer._sync_tool_dicts = _CallsAhead(
+            cast("list[Any]", functions), cast("list[Any]", environments), completions
+        )
         try:
             return loop(*args, **kwargs)
         finally:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ors_client import ORSError, Task
 
+from ._concurrency import attach
 from ._dataset import build
 from ._environment import EnvironmentFactory
-from ._spec import OpenRewardSpec, RewardFunction, Rows, check_batch, rows_of, settings_of
+from ._spec import OpenRewardSpec, RewardFunction, Rows, check_batch, check_trainer, rows_of, settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -122,7 +123,8 @@ class MultiEnvironmentSpec:
         Raises:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
-        next(iter(self._specs.values())).attach(trainer)
+        check_trainer(trainer)
+        attach(trainer, look_ahead=any(settings_of(spec).look_ahead is not None for spec in self._specs.values()))
 
     def close(self) -> None:
         """Close all specs; may be called again."""

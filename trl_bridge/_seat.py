@@ -32,6 +32,10 @@ class Opening:
         self.episode = episode
         self.prompt: Future[Shown] = episode.live.loop.submit(episode.open())
 
+    def claim(self) -> bool:
+        """Make it a rollout's, whose time begins now; `False` if it has failed or was lost in the meantime."""
+        return self.episode.live.pid == os.getpid() and self.episode.claim()
+
     def discard(self) -> Future[None] | None:
         """Release an episode that no rollout took."""
         self.episode.unwanted = True
@@ -148,11 +152,22 @@ class Seat:
             return False
         return True
 
-    def prefetch(self, row: Mapping[str, Any]) -> None:
-        """Start opening the episode that the next `reset` will ask for; the one at hand goes on until then."""
+    def prefetch(self, row: Mapping[str, Any], *, ready: Opening | None = None) -> None:
+        """Start opening the episode that the next `reset` will ask for; the one at hand goes on until then.
+
+        Args:
+            row: The dataset row.
+            ready: An episode of its task that is opened already.
+        """
         task, live = self.connection.settings.task(row), self.connection.live
         self.drop_prefetched()
-        self.held.next = self._open(live, task)
+        self.held.next = ready or self._open(live, task)
+
+    def open_ahead(self, row: Mapping[str, Any]) -> Opening:
+        """Start opening an episode of a row's task for whichever seat will claim it; it is in no record until then."""
+        opening = self._open(self.connection.live, self.connection.settings.task(row))
+        opening.episode.unwanted = True
+        return opening
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""

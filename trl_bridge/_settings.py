@@ -34,6 +34,7 @@ class Settings:
         max_output_chars: Characters of one prompt or output that the model sees; the middle goes first.
         max_episode_chars: Characters of all outputs of an episode that the model sees.
         max_concurrency: Requests of rollouts (an opening, a call) that run at one time in this process.
+        look_ahead: Episodes of the next batch that are opened while the trainer trains on this one.
         max_failure_rate: The share of failed resets above which the run stops.
         terminal_tool: Hand the model's last message to the environment's terminal tool.
         group_scoring: Have the environment score the rollouts of one task beside each other.
@@ -56,6 +57,7 @@ class Settings:
     max_output_chars: int | None = None
     max_episode_chars: int | None = None
     max_concurrency: int | None = None
+    look_ahead: int | None = None
     max_failure_rate: float = 0.5
     images: bool = False
     owns_reward: bool = False
@@ -76,7 +78,7 @@ class Settings:
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise ValueError(f"{name} is a positive number of seconds or None, not {seconds!r}.")
-        for name in ("max_calls", "max_output_chars", "max_episode_chars", "max_concurrency"):
+        for name in ("max_calls", "max_output_chars", "max_episode_chars", "max_concurrency", "look_ahead"):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ValueError(f"{name} is a positive integer or None, not {number!r}.")

@@ -91,6 +91,9 @@ class OpenRewardSpec:
             return at once, or `"messages"`, which does so with conversations: TRL can add no turns in a reset. Right
             only where a prompt depends on nothing but its task.
         max_concurrency: The most openings and calls at one time in each process.
+        look_ahead: With `attach`, open up to so many sessions of the next batch in each process while the trainer
+            trains on this one, for environments whose setup takes long. Those of this batch are deleted by then. The
+            first batch of an epoch is not foreseen.
         record: A file that gets a line of JSON for every episode that ends.
         rollouts: The name of this run. With it, the catalogue is told of every episode that ends: prompt, calls, what
             came back. In the background; see `ors_client.Rollouts`.
@@ -137,6 +140,7 @@ class OpenRewardSpec:
         group_scoring: bool = False,
         prompts: Prompts = "reset",
         max_concurrency: int | None = None,
+        look_ahead: int | None = None,
         record: str | os.PathLike[str] | None = None,
         rollouts: str | None = None,
         progress: bool = False,
@@ -171,6 +175,7 @@ class OpenRewardSpec:
             max_output_chars=max_output_chars,
             max_episode_chars=max_episode_chars,
             max_concurrency=max_concurrency,
+            look_ahead=look_ahead,
             max_failure_rate=max_failure_rate,
             images=images,
             owns_reward=owns_reward,
@@ -274,10 +279,8 @@ class OpenRewardSpec:
         Raises:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
-        rows = getattr(trainer, "train_dataset", None)
-        if isinstance(rows, Sized):
-            check_batch(len(rows), trainer.args)
-        attach(trainer)
+        check_trainer(trainer)
+        attach(trainer, look_ahead=self._connection.settings.look_ahead is not None)
 
     def close(self) -> None:
         """Delete all open sessions and close the connection of this process; may be called again."""
@@ -389,6 +392,13 @@ def rows_of(spec: OpenRewardSpec, split: str | None = None) -> Rows:
 def settings_of(spec: OpenRewardSpec) -> Settings:
     """Return what a spec's rollouts are told."""
     return spec._connection.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `rows_of`
+
+
+def check_trainer(trainer: Any) -> None:
+    """Raise unless a trainer's own dataset fills at least one of its batches, where it can be counted."""
+    rows = getattr(trainer, "train_dataset", None)
+    if isinstance(rows, Sized):
+        check_batch(len(rows), trainer.args)
 
 
 def check_batch(tasks: int, args: Any) -> None:

@@ -66,6 +66,7 @@ ORDER = {
         "_episode",
         "_seat",
         "_environment",
+        "_ahead",
         "_concurrency",
         "_rewards",
         "_groups",

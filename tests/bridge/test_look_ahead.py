@@ -1,0 +1,223 @@
+"""Episodes of the next batch open while the trainer trains on this one; no rollout is any different for it."""
+
+import logging
+import re
+
+import httpx
+import pytest
+from servers import serve
+from training import END, IGNORED, GRPOTrainer, call, make_trainer
+
+from ors_client import KeepalivePolicy
+from ors_client.record import read
+from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
+from trl_bridge._concurrency import attach
+
+pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
+
+ROLLOUTS = 4
+TASKS = [0, 1, 2, 3] * 3
+"""Enough for an epoch that does not end with the training: the loader shows no batch of the next one."""
+
+
+@pytest.fixture
+def echo():
+    with serve("ours", "--env", "echo") as server:
+        yield server
+
+
+def win(text):
+    if "<tool_response>" in text:
+        return "Done." + END
+    word = re.search(r"text='(\w+)' to win", text)[1]
+    return call("echo", text=word) + END
+
+
+def watched(server, eventually, *, expected):
+    """A trainer class that waits in each step for the sessions that the server should hold then, given its number."""
+
+    class Watching(GRPOTrainer):
+        def compute_loss(self, *args, **kwargs):
+            eventually(lambda: len(server.live()) == expected(self._step))
+            return super().compute_loss(*args, **kwargs)
+
+    return Watching
+
+
+def train(folder, spec, trainer, *, policy=win, **arguments):
+    made = make_trainer(
+        folder,
+        policy=policy,
+        trainer=trainer,
+        rollouts=ROLLOUTS,
+        arguments={"max_steps": 3, **arguments},
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    spec.attach(made)
+    made.train()
+    return [entry for entry in made.state.log_history if "reward" in entry]
+
+
+def opened(server):
+    return [entry["sid"] for entry in server.journal.entries("construct")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompts", ["reset", "dataset"])
+def test_sessions_of_the_next_batch_open_while_this_one_trains(echo, tmp_path, eventually, prompts):
+    with OpenRewardSpec(
+        echo.url, indices=TASKS, look_ahead=ROLLOUTS, prompts=prompts, record=tmp_path / "record"
+    ) as spec:
+        _ = spec.train_dataset, spec.environment_factory
+        before = len(opened(echo))
+        steps = train(tmp_path, spec, watched(echo, eventually, expected=lambda _: ROLLOUTS))
+        eventually(lambda: echo.live() == [])  # those that no batch came for, too
+    assert [step["reward"] for step in steps] == [1.0] * 3
+    # Each batch took what was opened for it, and one more batch was foreseen when training ended.
+    assert len(opened(echo)) - before == 4 * ROLLOUTS
+    episodes = list(read(tmp_path / "record"))
+    assert len({episode.session_id for episode in episodes}) == 3 * ROLLOUTS
+    assert {episode.status for episode in episodes} == {"scored"}
+
+
+@pytest.mark.slow
+def test_limit_bounds_what_is_opened_ahead(echo, tmp_path, eventually):
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=3) as spec:
+        steps = train(tmp_path, spec, watched(echo, eventually, expected=lambda _: 3))
+    assert [step["reward"] for step in steps] == [1.0] * 3
+
+
+@pytest.mark.slow
+def test_batch_that_serves_several_steps_is_the_only_one_until_its_last_loading(echo, tmp_path, eventually):
+    live = set()
+
+    def count_and_win(text):
+        live.add(len(echo.live()))
+        return win(text)
+
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
+        # A batch is two micro-batches, used twice: the loader shows the next one before the last of four.
+        steps = train(
+            tmp_path,
+            spec,
+            watched(echo, eventually, expected=lambda step: ROLLOUTS if step % 4 == 3 else 0),
+            policy=count_and_win,
+            max_steps=8,
+            per_device_train_batch_size=ROLLOUTS // 2,
+            steps_per_generation=2,
+            num_iterations=2,
+        )
+    assert {step["reward"] for step in steps} == {1.0}
+    assert max(live) == ROLLOUTS
+
+
+@pytest.mark.slow
+def test_evaluation_in_between_leaves_what_was_opened_for_training(echo, tmp_path, eventually):
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
+        _ = spec.train_dataset, spec.environment_factory
+        before = len(opened(echo))
+        made = make_trainer(
+            tmp_path,
+            policy=win,
+            rollouts=ROLLOUTS,
+            arguments={"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
+            train_dataset=spec.train_dataset,
+            eval_dataset=spec.dataset("train", indices=[0]),
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        spec.attach(made)
+        made.train()
+        eventually(lambda: echo.live() == [])
+    evaluated = [entry for entry in made.state.log_history if "eval_reward" in entry]
+    assert [entry["eval_reward"] for entry in evaluated] == [1.0] * 3
+    assert len(opened(echo)) - before == 4 * ROLLOUTS + 3 * 2
+
+
+@pytest.mark.slow
+def test_session_that_was_lost_while_it_stood_ready_is_opened_anew(echo, tmp_path, eventually):
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS, keepalive=KeepalivePolicy(interval=0.1)) as spec:
+
+        class Restarting(GRPOTrainer):
+            def compute_loss(self, *args, **kwargs):
+                eventually(lambda: len(echo.live()) == ROLLOUTS)
+                for session_id in echo.live():
+                    httpx.post(f"{echo.url}/delete", headers={"X-Session-ID": session_id}, trust_env=False)
+                ready = [opening for each in foresight(self)._ready.values() for opening in each]
+                eventually(lambda: all(opening.episode._session.lost for opening in ready))
+                return super().compute_loss(*args, **kwargs)
+
+        steps = train(tmp_path, spec, Restarting)
+    assert [step["reward"] for step in steps] == [1.0] * 3
+    assert [step["environment/failed"] for step in steps] == [0.0] * 3
+
+
+def foresight(trainer):
+    """What foresees the batches of a trainer that was attached."""
+    names = trainer._generate_and_score_completions.__code__.co_freevars
+    cells = trainer._generate_and_score_completions.__closure__
+    return dict(zip(names, cells, strict=True))["foresight"].cell_contents
+
+
+@pytest.mark.slow
+def test_each_of_several_environments_has_its_own_limit(tmp_path, eventually):
+    def play(text):
+        return win(text) if "to win" in text or "<tool_response>" in text else call("finish", reward=1.0) + END
+
+    with (
+        serve("ours", "--env", "echo") as echo,
+        serve("ours", "--env", "failing") as failing,
+        MultiEnvironmentSpec(
+            {
+                "echo": OpenRewardSpec(echo.url, indices=TASKS, look_ahead=1),
+                "failing": OpenRewardSpec(failing.url, indices=[0] * len(TASKS), discover_task_tools=False),
+            }
+        ) as spec,
+    ):
+        expected = iter([(1, 0)] * 3)
+
+        class Watching(GRPOTrainer):
+            def compute_loss(self, *args, **kwargs):
+                sessions = next(expected)
+                eventually(lambda: (len(echo.live()), len(failing.live())) == sessions)
+                return super().compute_loss(*args, **kwargs)
+
+        made = make_trainer(
+            tmp_path,
+            policy=play,
+            trainer=Watching,
+            rollouts=8,
+            arguments={"max_steps": 3},
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        spec.attach(made)
+        made.train()
+    assert [entry["reward"] for entry in made.state.log_history if "reward" in entry] == [1.0] * 3
+
+
+def test_loader_that_reads_rows_elsewhere_means_one_warning(echo, tmp_path, caplog):
+    with OpenRewardSpec(echo.url, look_ahead=1) as spec:
+        made = make_trainer(
+            tmp_path,
+            policy=win,
+            arguments={"dataloader_num_workers": 1},
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        with caplog.at_level(logging.WARNING, "trl_bridge"):
+            spec.attach(made)
+            attach(made, look_ahead=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "look_ahead has no effect with dataloader_num_workers=1, which reads rows elsewhere."
+    ]
+
+
+@pytest.mark.parametrize("look_ahead", [0, -1, 1.5, True])
+def test_limit_is_a_positive_integer(look_ahead):
+    with pytest.raises(ValueError, match=f"look_ahead is a positive integer or None, not {look_ahead!r}"):
+        OpenRewardSpec("http://localhost:8000", look_ahead=look_ahead)
