@@ -109,6 +109,11 @@ class Target:
             return ors_client.AsyncClient(self._place, **self._settings(patience), **settings)
 
     @property
+    def deployment(self) -> str | None:
+        """The catalogue's deployment that is meant, if one is."""
+        return self.env if self.env is not None and "/" in self.env else None
+
+    @property
     def is_catalogue(self) -> bool:
         """Whether the catalogue itself is meant, whose hosts get the key of the environment.
 

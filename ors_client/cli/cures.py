@@ -23,6 +23,7 @@ from ors_client import (
     ToolRejected,
     TransportError,
 )
+from ors_client._credentials import environment
 
 if TYPE_CHECKING:
     from .command import Target
@@ -39,17 +40,24 @@ def cures(error: ORSError, target: Target) -> list[str]:
 
 
 def _choose(error: EnvironmentNotFound, target: Target) -> list[str]:
-    del target
     if not error.available:
         return ["The server has no environments; was it started with any?"]
+    # Within a deployment, environments are its variants.
+    option = "--variant" if target.variant is not None or target.deployment is not None else "--env"
     near = difflib.get_close_matches((error.name or "").lower(), error.available, n=1)
-    return [f"--env {near[0]}" if near else f"Name one of them, as in --env {error.available[0]}"]
+    return [f"{option} {near[0]}" if near else f"Name one of them, as in {option} {error.available[0]}"]
 
 
 def _authenticate(error: AuthenticationError, target: Target) -> list[str]:
     del error
     if target.api_key is not None:
         return ["The key that was given was refused: is it complete, not expired, and for this server?"]
+    if target.is_catalogue:
+        return [
+            "The key in OPENREWARD_API_KEY was refused: is it complete and valid? Or pass another: --api-key KEY"
+            if environment().get("OPENREWARD_API_KEY", "").strip()
+            else "The catalogue wants a key: set OPENREWARD_API_KEY, or pass --api-key KEY"
+        ]
     return [
         "Give the server's key: --api-key KEY. OPENREWARD_API_KEY is sent to the catalogue's own hosts only.",
         "If a proxy before the server asks for a login: --header 'Authorization: Bearer TOKEN'.",
@@ -62,7 +70,9 @@ def _status(error: StatusError, target: Target) -> list[str]:
         "https port": f"This port speaks TLS: {target.url.replace('http://', 'https://', 1)}",  # what nginx says
         "invalid split": f"See which splits there are: ors splits {target.url}",
         "invalid index": f"See how many tasks each split has: ors splits {target.url}",
-        "deployment": "The catalogue's hosts need a deployment: --env owner/name",
+        "deployment": "The catalogue's hosts need a deployment: --env owner/name"
+        if target.deployment is None
+        else f"Is {target.deployment!r} spelt as in the catalogue, owner and name, and may the key's account use it?",
     }
     known = [cure for words, cure in named.items() if words in said]
     if known:

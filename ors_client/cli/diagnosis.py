@@ -107,7 +107,7 @@ class Doctor:
             self.report.kind = f"openreward {self.report.version}"
 
     def _is_deployment(self, client: AsyncClient) -> bool:
-        return client.layout.is_split or "/" in (self._target.env or "")
+        return client.layout.is_split or self._target.deployment is not None
 
     def _guess_kind(self) -> None:
         """Tell servers without a version by how they give session ids."""

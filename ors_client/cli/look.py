@@ -35,9 +35,9 @@ _DESCRIPTION = 200
 
 
 def envs(target: Target) -> None:
-    """List the server's environments; the first is its default."""
+    """List the server's environments, or with `--env owner/name` a deployment's variants; the first is the default."""
     with target.client() as client:
-        names = client.list_environments()
+        names = client.list_environments(target.deployment)
     if target.as_json:
         show_json(names)
     else:

@@ -84,3 +84,47 @@ def test_hosts_do_no_harm_at_another_server(ors, ours):
     result = ors("prompt", ours.url, "--env", "alpha", *secrets, "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)
+
+
+# --- Environments, keys and advice -----------------------------------------------------------------------------------
+
+
+def test_environments_of_a_deployment_are_listed(ask):
+    result = ask("envs", "--env", NAME, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)[:2] == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "advice"),
+    [
+        ((), KEY, "The catalogue's hosts need a deployment: --env owner/name"),
+        (
+            ("--env", "owner/nam"),
+            KEY,
+            "Is 'owner/nam' spelt as in the catalogue, owner and name, and may the key's account use it?",
+        ),
+        (("--env", NAME), "", "The catalogue wants a key: set OPENREWARD_API_KEY, or pass --api-key KEY"),
+        (
+            ("--env", NAME),
+            "wrong",
+            "The key in OPENREWARD_API_KEY was refused: is it complete and valid? Or pass another: --api-key KEY",
+        ),
+        (
+            ("--env", NAME, "--api-key", "wrong"),
+            KEY,
+            "The key that was given was refused: is it complete, not expired, and for this server?",
+        ),
+    ],
+)
+def test_advice_about_the_catalogue_leads_somewhere(ask, options, key, advice):
+    result = ask("envs", *options, "--json", key=key)
+    assert (result.exit_code, json.loads(result.stdout)["error"]["try"]) == (1, [advice])
+
+
+@pytest.mark.parametrize(("variant", "advice"), [("alpa", "--variant alpha"), ("nope", "as in --variant alpha")])
+def test_wrong_variant_is_advised_a_variant(ask, variant, advice):
+    result = ask("splits", "--env", NAME, "--variant", variant)
+    assert result.exit_code == 1
+    assert advice in result.stderr
+    assert "--env" not in result.stderr
