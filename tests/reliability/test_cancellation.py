@@ -133,6 +133,26 @@ def test_cancelled_session_is_deleted(ours: Server, stage: str, loop: str, cance
         assert proxy.count("POST", "/call") == int(stage in {"call", "delete"})
 
 
+@pytest.mark.parametrize(("loop", "cancelled"), WAYS)
+def test_id_whose_reply_outlives_its_request_is_given_back(ours: Server, loop: str, cancelled) -> None:
+    """Cancelled before the id is known: the reply is awaited, and then there is an id to delete."""
+
+    async def main(proxy: FaultProxy) -> None:
+        async with AsyncClient(proxy.url, timeout=LIMITS, keepalive=NO_PINGS) as client:
+            with anyio.fail_after(CLOSE + 5):
+                await cancelled(_episode(client, slow()), lambda: proxy.wait_for_async("POST", "/create_session"))
+                await proxy.wait_for_async("POST", "/delete")
+
+    with FaultProxy(ours.url) as proxy:
+        proxy.add(Rule("POST", "/create_session", Silence(0.3)))
+        anyio.run(main, proxy, backend=loop)
+        [opened] = proxy.find("POST", "/create_session")
+        assert opened.ending == "complete"
+        [deleted] = {request.header("X-Session-ID") for request in proxy.find("POST", "/delete")}
+        assert deleted
+        assert proxy.count("POST", "/create") == 0
+
+
 @pytest.mark.parametrize("count", range(1, 7))
 def test_session_cancelled_at_its_nth_request_is_deleted(ours: Server, backend: str, count: int) -> None:
     async def main(proxy: FaultProxy) -> None:

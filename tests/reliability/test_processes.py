@@ -354,3 +354,23 @@ def test_connection_that_was_closed_while_idle_loses_no_call(backend: str) -> No
 
     with serve("ours", "--env", "counter") as server, FaultProxy(server.url, idle_timeout=1.0) as proxy:
         anyio.run(main, proxy.url, backend=backend)
+
+
+def test_call_never_goes_out_on_a_connection_that_was_idle_for_four_seconds(backend: str) -> None:
+    """Nobody closed it here; a server that closes after five seconds may be about to."""
+
+    async def main(url: str) -> None:
+        async with (
+            AsyncClient(url, keepalive=NO_PINGS) as client,
+            client.environment().session(COUNT) as session,
+        ):
+            await session.get_prompt()
+            for idle in (0.0, 4.5, 0.0):
+                await session.call_tool("step")
+                await anyio.sleep(idle)
+
+    with serve("ours", "--env", "counter", "--idle-seconds", "60") as server, FaultProxy(server.url) as proxy:
+        anyio.run(main, proxy.url, backend=backend)
+        first, second, third = (call.connection for call in proxy.find("POST", "/call"))
+        assert first == second  # idle connections are used otherwise
+        assert third != second
