@@ -184,7 +184,8 @@ async def test_entering_does_not_wait_for_the_setup(watched, proxy, server):
     async with watched.environment("slowenvironment").session(slow) as session:
         pass
     # Setups are waited for with a request for the prompt, the messages or the tools.
-    assert {request.path for request in proxy.requests} == {"/list_environments", "/create_session", "/create", "/delete"}
+    paths = {request.path for request in proxy.requests}
+    assert paths == {"/list_environments", "/create_session", "/create", "/delete"}
     assert session.session_id not in server.live()
 
 
