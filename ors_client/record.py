@@ -34,7 +34,7 @@ _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 
 # What only some writers know stands in a line only where it is known.
-_OPTIONAL = frozenset({"attempt", "blocks", "kind", "messages", "metadata", "model", "said", "timing", "usage"})
+_OPTIONAL = frozenset({"attempt", "blocks", "kind", "messages", "metadata", "model", "said", "spec", "timing", "usage"})
 
 
 class _Model(BaseModel):
@@ -98,6 +98,7 @@ class EpisodeRecord(_Model):
         seconds: From then to its end.
         model: Who played it, where one record may hold several.
         attempt: Which attempt at this task it was, from 0, where each is made once.
+        spec: The task as the server describes it.
         messages: The conversation that it began with, as the standard writes it, where it is more than `prompt`.
         said: The model's last words, after its last call.
         usage: Counts of the model's requests and tokens.
@@ -120,6 +121,7 @@ class EpisodeRecord(_Model):
     seconds: float | None = None
     model: str | None = None
     attempt: int | None = None
+    spec: JSONObject | None = None
     messages: list[JSONObject] | None = None
     said: str | None = None
     usage: dict[str, int] | None = None

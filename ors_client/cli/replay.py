@@ -16,6 +16,8 @@ from .command import Misuse
 from .output import out, show_note
 from .signals import until_told
 
+_GAPS = 8  # indices that are told
+
 
 def replay(
     record: Annotated[Path, typer.Argument(metavar="RECORD", help="The episodes, as JSON lines.")],
@@ -37,7 +39,9 @@ def replay(
     """Serve a record as an environment: a training loop can be tested without the real one. Ctrl-C ends it.
 
     A call is answered by the task, the calls before it, the tool and the arguments; what is not in the record is
-    refused.
+    refused. The tasks that are listed are those of the record, each under its index or, where the record has gaps, in
+    the place of one that is missing. Their specifications are those that the record has (of `ors run`), else split and
+    index alone.
     """
     try:
         given = None if tools is None else parse_tools(tools.read_text(encoding="utf-8"))
@@ -51,6 +55,7 @@ def replay(
         raise Misuse(f"The record {str(record)!r} holds no episode that could be replayed.")
     if script.left_out:
         show_note(f"{script.left_out} episodes are left out: they name no task, or had no session")
+    _tell_gaps(script)
 
     async def serve() -> None:
         async with Replay(script, host=host, port=port, pace=pace) as server:
@@ -64,3 +69,13 @@ def replay(
         raise Misuse(
             f"Cannot listen on {host!r}, port {port}: {error.strerror or error}; --port 0 takes any."
         ) from None
+
+
+def _tell_gaps(script: Script) -> None:
+    for name, scene in script.scenes.items():
+        for split in scene.splits:
+            indices = enumerate(scene.indices(split))
+            moved = [f"{place} opens task {index}" for place, index in indices if place != index]
+            if moved:
+                more = f" and {len(moved) - _GAPS} more" if len(moved) > _GAPS else ""
+                show_note(f"{name}, {split}: the record has gaps; index {', '.join(moved[:_GAPS])}{more}")

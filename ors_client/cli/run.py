@@ -15,7 +15,7 @@ import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, StatusError, Task, TaskRef
 from ors_client._credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord
@@ -40,6 +40,7 @@ from .signals import until_told
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
+_DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
 
 
 def run(
@@ -187,7 +188,7 @@ class _Course:
             with _progress(name, todo, quiet=self.target.as_json) as on_episode:
                 await evaluate(
                     environment,
-                    tasks,
+                    await self._described(environment, tasks) if todo else tasks,
                     self.player,
                     record=self.record,
                     attempts=self.attempts,
@@ -209,6 +210,16 @@ class _Course:
         if not tasks:
             raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
         return tasks
+
+    async def _described(self, environment: AsyncEnvironment, tasks: list[TaskRef]) -> list[TaskRef] | list[Task]:
+        """Return the tasks with their specifications, for the record; as they are where that would take long."""
+        if len(tasks) > _DESCRIBED:
+            return tasks
+        try:
+            described = await environment.list_tasks(tasks[0].split, tasks[0].index, tasks[-1].index + 1)
+        except StatusError:  # which does not keep them from being played
+            return tasks
+        return described if len(described) == len(tasks) else tasks
 
     def _remaining(self, tasks: list[TaskRef], environment: str) -> int:
         todo = remaining(

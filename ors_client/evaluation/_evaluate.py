@@ -14,7 +14,7 @@ import anyio
 
 from ors_client._credentials import Secrets, encode_body
 from ors_client._environment import AsyncEnvironment
-from ors_client._types import TaskRef
+from ors_client._types import Task, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, read
 
 from ._budget import Budget
@@ -60,7 +60,7 @@ def remaining(
 
 async def evaluate(
     environment: AsyncEnvironment,
-    tasks: Sequence[TaskRef],
+    tasks: Sequence[TaskRef | Task],
     model: ChatModel,
     *,
     record: str | os.PathLike[str],
@@ -77,7 +77,7 @@ async def evaluate(
 
     Args:
         environment: Where the tasks are.
-        tasks: Each by its place.
+        tasks: Each by its place, or as it was listed; the record then holds its specification, too.
         model: Who plays; entered.
         record: The file that gets a line for each episode as it ends.
         attempts: For each task.
@@ -92,11 +92,14 @@ async def evaluate(
     Raises:
         ModelRefused: The endpoint refuses every request.
         OSError: The record can't be written.
+        ValueError: A task does not say where it is listed.
     """
     if concurrency < 1:
         raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
     name = await environment.name()
-    todo = remaining(tasks, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
+    specs = {_place(task): task.spec for task in tasks if isinstance(task, Task)}
+    places = [_place(task) for task in tasks]
+    todo = remaining(places, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
     writer = RecordWriter(record, hide=[*model.secrets, *encode_body(secrets or {}).values(), *hide])
     queue = iter(todo)
     stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
@@ -110,7 +113,7 @@ async def evaluate(
                     model,
                     budget=budget or Budget(),
                     secrets=secrets,
-                    about={"environment": name, "target": target, "attempt": attempt},
+                    about={"environment": name, "target": target, "attempt": attempt, "spec": specs.get(task)},
                 )
                 await anyio.to_thread.run_sync(writer.append, episode)
             except (ModelRefused, OSError) as error:
@@ -125,3 +128,11 @@ async def evaluate(
             group.start_soon(work)
     if stopped:
         raise stopped[0]
+
+
+def _place(task: TaskRef | Task) -> TaskRef:
+    if isinstance(task, TaskRef):
+        return task
+    if task.split is None or task.index is None:
+        raise ValueError("A task to be evaluated needs its split and its index, by which its attempts are counted.")
+    return TaskRef(task.split, task.index)

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+from ors_client._errors import one_line
 from ors_client._types import JSONObject
 from ors_client.record import CallRecord
 
 from ._script import NOT_RECORDED, Rehearsal, Scene, Script, listed
 
 _KEPT = 1024  # results that can be asked for again by their task id
+_LISTED = 20  # indices that a refusal names
 _CHUNK = 4096  # code points of a result in one event
 _ROUTES = {
     "health": "GET",
@@ -171,13 +173,10 @@ class Answers:
         if scene is None:
             raise _Refused(404, f"unknown environment {str(name)!r}")
         given = body.get("task_spec")
-        place = cast("JSONObject", given) if isinstance(given, dict) else body
-        split, index = str(place.get("split")), place.get("index")
-        if isinstance(index, int) and index < 0 and split in scene.splits:
-            index += scene.num_tasks(split)
-        if not isinstance(index, int) or (split, index) not in scene.takes:
-            raise _Refused(400, f"Task {index!r} of split {split!r} is not in the record")
-        self._sessions[session_id] = scene, scene.begin((split, index))
+        place = scene.find_spec(cast("JSONObject", given) if isinstance(given, dict) else body)
+        if place is None:
+            raise _Refused(400, _missing(scene, cast("JSONObject", given) if isinstance(given, dict) else body))
+        self._sessions[session_id] = scene, scene.begin(place)
         return Answer(value={"sid": session_id})
 
     def _call(self, asked: Asked) -> Answer:
@@ -233,19 +232,29 @@ def _tasks(scene: Scene, name: str, route: str, body: JSONObject) -> Answer:
     split = body.get("split")
     if not isinstance(split, str) or split not in scene.splits:
         raise _Refused(400, "Invalid split")
-    count = scene.num_tasks(split)
+    indices = scene.indices(split)
     if route == "num_tasks":
-        return Answer(value={"num_tasks": count})
-    specs = [{"split": split, "index": index} for index in range(count)]
+        return Answer(value={"num_tasks": len(indices)})
     if route == "task":
         index = body.get("index")
-        if not isinstance(index, int) or not -count <= index < count:
+        place = scene.find(split, index) if isinstance(index, int) else None
+        if place is None:
             raise _Refused(400, "Invalid index")
-        return Answer(value={"task": specs[index], "env_name": name})
+        return Answer(value={"task": scene.spec(place), "env_name": name})
+    specs = [scene.spec((split, index)) for index in indices]
     bounds = (body.get("start"), body.get("stop")) if route == "task_range" else (None, None)
     if not all(bound is None or isinstance(bound, int) for bound in bounds):
         raise _Refused(422, "start and stop are integers")
     return Answer(value={"tasks": specs[slice(*bounds)], "env_name": name})
+
+
+def _missing(scene: Scene, asked: JSONObject) -> str:
+    split, index = asked.get("split"), asked.get("index")
+    if not isinstance(split, str) or not isinstance(index, int):
+        return f"The task {one_line(json.dumps(asked))} is not in the record"
+    recorded = sorted(scene.indices(split))
+    shown = ", ".join(map(str, recorded[:_LISTED])) + (", ..." if len(recorded) > _LISTED else "")
+    return f"Task {index} of split {split!r} is not in the record, which has: {shown or 'none of that split'}"
 
 
 def _refusal(error: str, reason: str | None) -> JSONObject:

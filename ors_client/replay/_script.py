@@ -36,9 +36,15 @@ class Take:
 
 @dataclass(slots=True)
 class Scene:
-    """An environment of the record."""
+    """An environment of the record.
+
+    Its tasks are listed without gaps, since clients open whatever is listed, by its place: a task whose index is below
+    the number of tasks has the place of its index, and those beyond fill the places that are left. So each index of the
+    record still opens the task that it opened then.
+    """
 
     takes: dict[Place, list[Take]] = field(default_factory=dict[Place, list[Take]])
+    specs: dict[Place, JSONObject] = field(default_factory=dict[Place, JSONObject])
     tools: ToolList = field(default_factory=ToolList)
     begun: Counter[Place] = field(default_factory=Counter[Place])
 
@@ -47,9 +53,31 @@ class Scene:
         """In the order in which they come up."""
         return list(dict.fromkeys(split for split, _ in self.takes))
 
-    def num_tasks(self, split: str) -> int:
-        """Return one more than the highest index, so that every recorded index is a task's."""
-        return 1 + max(index for name, index in self.takes if name == split)
+    def indices(self, split: str) -> list[int]:
+        """Return the recorded index of the task at each place."""
+        recorded = sorted(index for name, index in self.takes if name == split)
+        kept = {index for index in recorded if index < len(recorded)}
+        beyond = iter(index for index in recorded if index >= len(recorded))
+        return [place if place in kept else next(beyond) for place in range(len(recorded))]
+
+    def find(self, split: str, index: int) -> Place | None:
+        """Return the task that an index opens, if there is one; a negative index counts from the end of the list."""
+        if (split, index) in self.takes:
+            return split, index
+        listed = self.indices(split)
+        return (split, listed[index]) if -len(listed) <= index < len(listed) else None
+
+    def find_spec(self, spec: JSONObject) -> Place | None:
+        """Return the task of a specification, if there is one."""
+        split, index = spec.get("split"), spec.get("index")
+        known = next((place for place, recorded in self.specs.items() if recorded == spec), None)
+        if known is not None or not isinstance(split, str) or not isinstance(index, int):
+            return known
+        return self.find(split, index)
+
+    def spec(self, place: Place) -> JSONObject:
+        """Return a task's specification: the recorded one, or else its place in the record."""
+        return self.specs.get(place) or {"split": place[0], "index": place[1]}
 
     def begin(self, place: Place) -> Rehearsal:
         """Start a session of a task.
@@ -86,7 +114,10 @@ class Script:
             name = (episode.environment or _UNNAMED).rpartition("/")[2].lower()
             take = _take(episode)
             scene = self.scenes.setdefault(name, Scene())
-            scene.takes.setdefault((episode.split or _SPLIT, episode.index), []).append(take)
+            place = (episode.split or _SPLIT, episode.index)
+            scene.takes.setdefault(place, []).append(take)
+            if episode.spec is not None:
+                scene.specs[place] = episode.spec
             called[name] += take.calls
         for name, scene in self.scenes.items():
             scene.tools = tools if tools is not None else ToolList(tools=_tools(called[name]))

@@ -164,16 +164,38 @@ def test_long_answer_with_every_kind_of_line_end_is_whole():
 # --- Discovery -------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_keep_their_index_and_those_without_a_take_are_refused():
+def test_listed_tasks_are_those_of_the_record_and_each_index_keeps_its_task():
+    async def play(environment, replay):
+        del replay
+
+        async def prompt(task):
+            async with environment.session(task) as session:
+                return (await session.get_prompt())[0].text
+
+        tasks = await environment.list_tasks("train")
+        listed = [await prompt(task) for task in tasks]
+        by_place = [await prompt(TaskRef("train", index)) for index in range(await environment.num_tasks("train"))]
+        by_index = [await prompt(TaskRef("train", index)) for index in (2, 3, 9, -1)]
+        ranged = [task.spec["index"] for task in await environment.list_tasks("train", 1, 3)]
+        assert (await environment.get_task("train", 9)).spec == {"split": "train", "index": 9}
+        with pytest.raises(StatusError, match="Task 4 of split 'train' is not in the record, which has: 2, 3, 9"):
+            await prompt(TaskRef("train", 4))
+        return listed, by_place, by_index, ranged
+
+    recorded = [episode(index=index, prompt=str(index)) for index in (9, 2, 3)]
+    listed = ["3", "9", "2"]
+    assert replayed(recorded, play) == (listed, listed, ["2", "3", "9", "2"], [9, 2])
+
+
+def test_specifications_come_back_as_the_record_has_them():
     async def play(environment, replay):
         del replay
         tasks = await environment.list_tasks("train")
-        with pytest.raises(StatusError, match="Task 1 of split 'train' is not in the record"):
-            await environment.session(tasks[1]).__aenter__()
-        async with environment.session(tasks[2]) as session:
-            return len(tasks), (await session.get_prompt())[0].text
+        async with environment.session(tasks[1]) as session:
+            return [task.spec for task in tasks], (await session.get_prompt())[0].text
 
-    assert replayed([episode(prompt="a"), episode(index=2, prompt="c")], play) == (3, "c")
+    recorded = [episode(), episode(index=1, spec={"question": "6 x 7"}, prompt="b")]
+    assert replayed(recorded, play) == ([{"split": "train", "index": 0}, {"question": "6 x 7"}], "b")
 
 
 def test_tools_are_made_from_the_calls():
@@ -370,6 +392,33 @@ def test_bridge_trains_on_a_replay_of_its_own_record(echo_server, tmp_path):
         terminal.expect("\n")
         second = rewards(re.search(r"listening on (\S+)", terminal.said)[1])
     assert first == second == [1.0, 0.0]
+
+
+def test_every_client_of_a_record_that_begins_late_finds_only_what_it_can_open(ors, echo_server, tmp_path):
+    from models import model_server
+
+    from trl_bridge import OpenRewardSpec
+
+    with model_server() as model:
+        base = ("--model", "right", "--base-url", model.url, "--json")
+        ors("run", echo_server.url, *base, "--start", 2, "-n", 2, "--record", tmp_path / "a.jsonl")
+        specs = json.loads(ors("tasks", echo_server.url, "--start", 2, "--stop", 4, "--json").stdout)
+        with Terminal("replay", str(tmp_path / "a.jsonl"), "--port", "0") as terminal:
+            terminal.expect("index 0 opens task 2")
+            terminal.expect("listening on ")
+            terminal.expect("\n")
+            url = re.search(r"listening on (\S+)", terminal.said)[1]
+            assert ors("check", url).exit_code == 0
+            again = json.loads(ors("run", url, *base, "--record", tmp_path / "b.jsonl").stdout)
+            listed = json.loads(ors("tasks", url, "--json").stdout)
+            with OpenRewardSpec(url) as spec:
+                environments = [spec.environment_factory() for _ in spec.train_dataset]
+                for environment, row in zip(environments, spec.train_dataset, strict=True):
+                    environment.reset(**row)
+                statuses = [environment.status for environment in environments]
+    assert (again["statuses"], again["mean_reward"]) == ({"scored": 2}, 1.0)
+    assert [task["spec"] for task in listed] == [task["spec"] for task in specs]
+    assert statuses == ["unscored", "unscored"]
 
 
 def test_replay_of_a_record_without_episodes_is_misuse(ors, tmp_path):
