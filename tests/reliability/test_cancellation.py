@@ -16,7 +16,7 @@ from ors_client import AsyncClient, Task, Timeouts
 # httpx's own generators, where a request is cancelled while it is sent; trio alone complains.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 
-CLOSE = 5.0  # the limit within which a session has to be gone
+CLOSE = 15.0  # the limit within which a session has to be gone
 LIMITS = Timeouts(close=CLOSE)
 
 Episode = Callable[[], Awaitable[object]]

@@ -1,6 +1,7 @@
 """More than a server can take: sessions queue, calls tell where their time went, and an absence is waited out."""
 
 import contextlib
+import time
 
 import anyio
 import pytest
@@ -71,12 +72,12 @@ def test_room_is_given_back_by_sessions_that_fail_or_are_cancelled_or_forgotten(
                     await environment.session(slow()).__aenter__()
                 assert waiting.cancelled_caught
             await environment.session(slow()).__aenter__()  # nobody holds it
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 async with environment.session(slow()) as session:
                     assert (await session.call_tool("count")).text == "1"
 
     anyio.run(main, backend=backend)
-    nothing_left(ours, within=10)
+    nothing_left(ours, within=30)
 
 
 def test_limit_on_sessions_holds_for_the_blocking_client_too(ours: Server) -> None:
@@ -148,9 +149,11 @@ def test_call_tells_how_long_the_server_had_no_room(ours: Server, backend: str) 
         ):
             await session.get_prompt()
             proxy.add(Rule("POST", "/call", Status(429, headers={"Retry-After": "1"})))
+            began = time.monotonic()
             await session.call_tool("count")
-            assert session.last_call.queued >= 1.0
-            assert session.last_call.server < session.last_call.queued
+            took, times = time.monotonic() - began, session.last_call
+            assert times.queued >= 1.0
+            assert times.queued + times.server <= took  # and not in both
 
     with FaultProxy(ours.url) as proxy:
         anyio.run(main, proxy, backend=backend)
@@ -163,12 +166,22 @@ def test_call_tells_its_time_without_a_connection(ours: Server, backend: str) ->
             client.environment("slowenvironment").session(slow()) as session,
         ):
             await session.get_prompt()
+            began, took = time.monotonic(), []
+
+            async def call() -> None:
+                sent.set()
+                await session.call_tool("count")
+                took.append(time.monotonic() - began)
+
+            sent = anyio.Event()
             async with anyio.create_task_group() as group:
                 with proxy.refusing():
-                    group.start_soon(session.call_tool, "count")
-                    await anyio.sleep(0.6)
-            assert session.last_call.connecting >= 0.4
-            assert session.last_call.server < session.last_call.connecting
+                    group.start_soon(call)
+                    await sent.wait()
+                    await anyio.sleep(1.0)
+            times = session.last_call
+            assert times.connecting >= 0.5  # of at least one second
+            assert times.connecting + times.server <= took[0]  # and not in both
 
     with FaultProxy(ours.url) as proxy:
         anyio.run(main, proxy, backend=backend)
@@ -189,10 +202,14 @@ def test_rollouts_wait_for_a_server_that_is_away(ours: Server, backend: str) -> 
                 await session.__aenter__()
                 await session.get_prompt()
 
+            begun: list[str] = []
+
             async def go_on(session) -> None:
+                begun.append("a call")
                 texts.append((await session.call_tool("step")).text)
 
             async def begin() -> None:
+                begun.append("a session")
                 async with environment.session(COUNT) as session:
                     texts.append((await session.call_tool("step")).text)
 
@@ -201,7 +218,9 @@ def test_rollouts_wait_for_a_server_that_is_away(ours: Server, backend: str) -> 
                     for session in sessions:
                         group.start_soon(go_on, session)
                         group.start_soon(begin)
-                    await anyio.sleep(2.0)
+                    while len(begun) < 20:  # noqa: ASYNC110 - as many events would say no more
+                        await anyio.sleep(0.01)
+                    await anyio.sleep(2.0)  # longer than all attempts take
 
     with FaultProxy(ours.url) as proxy:
         anyio.run(main, proxy, backend=backend)
@@ -210,7 +229,7 @@ def test_rollouts_wait_for_a_server_that_is_away(ours: Server, backend: str) -> 
 
 def test_server_that_stays_away_ends_the_wait_at_its_limit(ours: Server) -> None:
     with FaultProxy(ours.url) as proxy:
-        limits = Timeouts(start_up=0.8, close=0.5)
+        limits = Timeouts(start_up=2.0)
         client = Client(proxy.url, retry=FAST, timeout=limits, keepalive=NO_PINGS)
         with client, client.environment("counterenvironment").session(COUNT) as session:
             session.get_prompt()
@@ -223,12 +242,12 @@ def test_server_that_stays_away_ends_the_wait_at_its_limit(ours: Server) -> None
 
 def test_server_without_room_for_ever_says_so(ours: Server) -> None:
     with FaultProxy(ours.url) as proxy:
-        client = Client(proxy.url, retry=FAST, timeout=Timeouts(start_up=0.5), keepalive=NO_PINGS)
+        client = Client(proxy.url, retry=FAST, timeout=Timeouts(start_up=2.0), keepalive=NO_PINGS)
         proxy.add(Rule("POST", "/create", Status(429, headers={"Retry-After": "0.1"}), times=None))
         with client, pytest.raises(CapacityError) as caught:
             client.environment("counterenvironment").session(COUNT).__enter__()
         assert caught.value.retry_after == pytest.approx(0.1)
-    nothing_left(ours, within=5)
+    nothing_left(ours, within=30)
 
 
 def test_restarted_server_loses_sessions_clearly_and_serves_new_ones() -> None:
