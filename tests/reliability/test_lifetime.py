@@ -236,6 +236,11 @@ PROGRAMS = {
 }
 
 
+def test_handler_of_sigterm_is_the_documented_one() -> None:
+    assert _HANDLER in (ROOT / "README.md").read_text()
+    assert _HANDLER in (AsyncClient.__doc__ or "")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_that_ends_with_an_open_session_leaves_nothing(ours: Server, name: str) -> None:
     program, sent, status = PROGRAMS[name]
