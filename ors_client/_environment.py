@@ -189,9 +189,8 @@ class AsyncEnvironment:
         Raises:
             TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
-        return AsyncSession(
-            self._server, self._address, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides
-        )
+        place = (self._name, self._variant)
+        return AsyncSession(self._server, place, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides)
 
     async def required_secrets(self) -> list[str]:
         """Return the names of the secrets that a catalogue environment needs.

@@ -19,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -61,6 +61,7 @@ class Entry:
         alive_at: When a ping last succeeded, on the monotonic clock.
         failures: Pings that failed since.
         unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
+        begun: Its `/create` was sent, so that there may be an episode to end.
         witness: What tells a server without a ping route from one that is not there; set while it is pinged.
     """
 
@@ -70,7 +71,16 @@ class Entry:
     alive_at: float = 0.0
     failures: int = 0
     unsettled: bool = False
+    begun: bool = False
     witness: Operation[object] | None = None
+
+
+def endings(entry: Entry, *, split: bool) -> Iterator[Operation[None]]:
+    """Yield what ends a session: its episode, and its id in the split layout; single servers keep no ids."""
+    if entry.begun or not split:
+        yield delete(entry.session_id, deployment=entry.deployment)
+    if split:
+        yield delete_session(entry.session_id, deployment=entry.deployment)
 
 
 class Keepalive:
@@ -274,11 +284,9 @@ class Keepalive:
             with contextlib.suppress(ORSError):
                 await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
                 entry.unsettled = False
-        with contextlib.suppress(SessionLost):
-            await transport.send_once(delete(entry.session_id, deployment=entry.deployment))
-        if self._split:
+        for ending in endings(entry, split=self._split):
             with contextlib.suppress(SessionLost):
-                await transport.send_once(delete_session(entry.session_id, deployment=entry.deployment))
+                await transport.send_once(ending)
 
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(entry: Entry) -> None:

@@ -81,6 +81,7 @@ class Operation(Generic[Result_co]):
         json_answer: A streamed operation that may also be answered with plain JSON.
         raised: Makes the error for a stream's `error` event.
         authenticated: The API key goes with it.
+        follows: It is sent again to where a redirect leads; otherwise a redirect is an answer.
     """
 
     method: str
@@ -96,6 +97,7 @@ class Operation(Generic[Result_co]):
     json_answer: bool = False
     raised: Callable[[str], ORSError] | None = None
     authenticated: bool = True
+    follows: bool = True
 
     @property
     def name(self) -> str:
@@ -149,8 +151,14 @@ def list_environments(*, deployment: str | None = None, session_id: str | None =
 
 
 def version(*, deployment: str | None = None, session_id: str | None = None) -> Operation[str | None]:
-    """GET /version, which ors-sdk and openreward before 0.1.70 do not have."""
-    return Operation("GET", "/version", answers.version, headers=headers(deployment=deployment, session_id=session_id))
+    """GET /version, which ors-sdk and openreward before 0.1.70 do not have: they redirect to where there is none."""
+    return Operation(
+        "GET",
+        "/version",
+        answers.version,
+        headers=headers(deployment=deployment, session_id=session_id),
+        follows=False,
+    )
 
 
 def splits(address: Address, *, session_id: str | None = None) -> Operation[list[Split]]:

@@ -42,6 +42,11 @@ Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
 
 
+def deployment_of(name: str | None) -> str | None:
+    """Return the deployment that a name stands for, or `None` where it is an environment's own."""
+    return name if name is not None and "/" in name else None
+
+
 class Seat:
     """One session's place among those that may be open at a time; not the session, which it must not keep alive.
 
@@ -123,18 +128,28 @@ class Server:
         if not self.open:
             raise ClientStateError("The client is closed; use it inside its `with` block.")
 
-    async def names(self, deployment: str | None = None) -> list[str]:
-        """Return the names of the environments, asked once."""
+    def must_lend(self, name: str | None, variant: str | None) -> bool:
+        """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
+        return self._demands_session and (name, variant) not in self._addresses
+
+    async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
+        """Return the names of the environments, asked once.
+
+        Args:
+            deployment: Of the catalogue.
+            session_id: One to ask with, if it takes any; by default an id for looking around.
+        """
         self.check()
         async with self._learning:
             if deployment not in self._names:
-                self._names[deployment] = await self._discover(
-                    lambda session_id: list_environments(deployment=deployment, session_id=session_id), deployment
+                ask = partial(_list, deployment)
+                self._names[deployment] = await (
+                    self._discover(ask, deployment) if session_id is None else self.transport.send(ask(session_id))
                 )
             return self._names[deployment]
 
-    async def address(self, name: str | None, variant: str | None) -> Address:
-        """Find the environment that a caller means.
+    async def address(self, name: str | None, variant: str | None, *, session_id: str | None = None) -> Address:
+        """Find the environment that a caller means, with a session's id where one is lent.
 
         Raises:
             EnvironmentNotFound: There are several, and none or another was named.
@@ -143,10 +158,10 @@ class Server:
         if known is not None:
             self.check()
             return known
-        deployment = name if name is not None and "/" in name else None
+        deployment = deployment_of(name)
         wanted = variant if deployment is not None or variant is not None else name
         try:
-            available = await self.names(deployment)
+            available = await self.names(deployment, session_id=session_id)
         except StatusError as error:
             if (wanted is None and deployment is None) or not is_missing_route(error):
                 raise
@@ -216,7 +231,7 @@ class Server:
             )
         except (AuthenticationError, BillingError):
             raise
-        except StatusError:  # ors-sdk redirects to an environment's own path, which answers 404
+        except StatusError:  # of a redirect to an environment's own path, too
             return None
 
     async def _tells_version(self) -> bool:
@@ -296,6 +311,10 @@ class Server:
         if available and wanted is None and deployment is not None:
             return available[0]  # a deployment's first environment is its default
         raise EnvironmentNotFound(wanted, available=available, url=url)
+
+
+def _list(deployment: str | None, session_id: str | None) -> Operation[list[str]]:
+    return list_environments(deployment=deployment, session_id=session_id)
 
 
 def _values(secrets: Secrets) -> list[str]:

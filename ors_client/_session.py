@@ -37,7 +37,7 @@ from ._errors import (
     ToolRejected,
     TransportError,
 )
-from ._keepalive import Entry, Keepalive
+from ._keepalive import Entry, Keepalive, endings
 from ._operations import (
     Address,
     Episode,
@@ -45,8 +45,6 @@ from ._operations import (
     call,
     create,
     create_session,
-    delete,
-    delete_session,
     list_environments,
     messages,
     prompt,
@@ -56,7 +54,7 @@ from ._operations import (
 )
 from ._patience import Patience
 from ._retry import backoff
-from ._server import Seat, Server
+from ._server import Seat, Server, deployment_of
 from ._shield import see_out
 from ._transport import BodySecretsRefused
 from ._types import (
@@ -91,7 +89,7 @@ class AsyncSession:
     def __init__(
         self,
         server: Server,
-        address: Callable[[], Awaitable[Address]],
+        place: tuple[str | None, str | None],
         task: Task | TaskRef,
         *,
         secrets: Secrets | None = None,
@@ -100,7 +98,9 @@ class AsyncSession:
     ) -> None:
         self._server = server
         self._seat = Seat(server.room)
-        self._find = address
+        self._find = partial(server.address, *place)
+        self._lends = partial(server.must_lend, *place)
+        self._deployment = deployment_of(place[0])
         self._episode = _episode(task, toolset)
         self._secrets = secrets
         self._env_overrides = env_overrides
@@ -307,16 +307,18 @@ class AsyncSession:
     async def _open(self) -> None:
         server = self._server
         server.check()
-        self._address = await self._find()
+        if not self._lends():
+            self._address = await self._find()
         header, body = await server.secrets(self._secrets)
-        deployment = self._address.deployment
         attempts = server.transport.retry.attempts
         reason = ""
         for attempt in range(attempts):
             if attempt:
                 await anyio.sleep(backoff(server.transport.retry, attempt))
-            entry = await self._obtain(deployment, header)
+            entry = await self._obtain(header)
             try:
+                if self._address is None:
+                    self._address = await self._find(session_id=entry.session_id)
                 await self._create(entry, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
@@ -338,9 +340,10 @@ class AsyncSession:
                 return
         raise TransportError("opening a session", reason=reason, attempts=attempts, url=self._url)
 
-    async def _obtain(self, deployment: str | None, secrets_header: str | None) -> Entry:
+    async def _obtain(self, secrets_header: str | None) -> Entry:
         """Get a session's id; from then on it is in the ledger."""
         entries: list[Entry] = []
+        deployment = self._deployment
 
         def own(session_id: str) -> None:
             self._id = session_id
@@ -361,7 +364,7 @@ class AsyncSession:
 
         send = self._server.transport.send
         make = partial(create, self._place, entry.session_id, self._episode)
-        entry.unsettled = True
+        entry.unsettled = entry.begun = True
         try:
             try:
                 await send(make(secrets_header=header, secrets_body=body), settled=settle)
@@ -412,9 +415,8 @@ class AsyncSession:
         entry.on_lost = None
         with anyio.move_on_after(transport.timeouts.close):
             try:
-                await transport.send(delete(entry.session_id, deployment=entry.deployment))
-                if transport.destination.layout.is_split:
-                    await transport.send(delete_session(entry.session_id, deployment=entry.deployment))
+                for ending in endings(entry, split=transport.destination.layout.is_split):
+                    await transport.send(ending)
             except SessionLost:
                 pass
             except ORSError as error:
@@ -424,7 +426,7 @@ class AsyncSession:
             confirmed.append(True)
 
     def _as_failed_create(self, error: ORSError) -> ORSError:
-        if not isinstance(error, StatusError):
+        if self._address is None or not isinstance(error, StatusError):
             return error
         if error.status == 404 and error.detail.startswith("unknown environment"):
             return EnvironmentNotFound(self._place.environment, available=[], url=error.url)

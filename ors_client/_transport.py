@@ -236,7 +236,8 @@ class Transport:
         for _ in range(self.limits.redirects + 1):
             answer = await self._pool.send(operation.method, url, headers, body)
             self._answered = True
-            if answer.status not in {307, 308}:  # the others may turn the request into another one
+            # The others may turn the request into another one.
+            if answer.status not in {307, 308} or not operation.follows:
                 return answer
             await _close(answer)
             url = follow(url, answer.headers.get("location", ""), layout=self.destination.layout)

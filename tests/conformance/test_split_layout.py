@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from servers import serve
 
-from fixtures.proxy import FaultProxy
+from fixtures.proxy import FaultProxy, Rule, Status
 from ors_client import AsyncClient, AuthenticationError, Client, EnvironmentNotFound, Layout, StatusError, TaskRef
 
 pytestmark = pytest.mark.anyio
@@ -63,9 +63,11 @@ async def test_every_id_is_given_back(hosts):
     assert (client.open_sessions, client.leaked_sessions) == (0, 0)
     made = sessions.count("POST", "/create_session")
     assert made == 2
-    for path in ("/delete", "/delete_session"):
-        ids = {request.header("x-session-id") for request in sessions.find("POST", path)}
-        assert len(ids) == made
+    given_back = {request.header("x-session-id") for request in sessions.find("POST", "/delete_session")}
+    assert len(given_back) == made
+    # The one that looked around has no episode to end.
+    ended = [request.header("x-session-id") for request in sessions.find("POST", "/delete")]
+    assert ended == [request.header("x-session-id") for request in sessions.find("POST", "/create")]
 
 
 @BACKENDS
@@ -92,6 +94,22 @@ async def test_unknown_variant_lists_those_that_are_there(hosts):
         with pytest.raises(EnvironmentNotFound) as caught:
             await client.environment("owner/name", variant="nosuch").num_tasks("train")
     assert caught.value.available[:2] == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(None, EnvironmentNotFound), (Status(500, "no list"), StatusError)])
+async def test_session_that_finds_no_environment_gives_its_id_back(hosts, fault, kind):
+    _, sessions = hosts
+    if fault is not None:
+        sessions.add(Rule("GET", "/list_environments", fault))
+    async with connected(hosts) as client:
+        with pytest.raises(kind):
+            await client.environment("owner/name", variant="nosuch").session(TASK).__aenter__()
+        assert client.open_sessions == 0
+    assert [request.path for request in sessions.requests] == [
+        "/create_session",
+        "/list_environments",
+        "/delete_session",
+    ]
 
 
 async def test_unknown_deployment_is_the_servers_refusal(hosts):
