@@ -30,6 +30,7 @@ from .output import err, milliseconds, out, plain, show, show_error, show_json, 
 from .signals import until_told
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
+_OFFICIAL = ("openreward ", "ors-sdk")
 _LABEL = len("group scoring")
 _PANEL = "What a GRPO run would ask of it"
 
@@ -41,6 +42,15 @@ def check(
     task: TaskOption = 0,
     secret: SecretOption = None,
     secret_hosts: SecretHostsOption = None,
+    hold: Annotated[
+        float | None,
+        typer.Option(
+            "--hold",
+            min=1,
+            metavar="SECONDS",
+            help="Hold a session for so long, pinged as in training, and see whether the server keeps it.",
+        ),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, metavar="N", help="Rollouts per device.", rich_help_panel=_PANEL)
     ] = 8,
@@ -57,12 +67,18 @@ def check(
 ) -> int:
     """Examine a server: what it is, what it offers, whether a session works, and what a training run would need.
 
-    Opens one session and calls none of its tools. The exit status is 0 when all is well, 1 when there are problems.
+    Opens one session (another with --hold) and calls none of its tools. The exit status is 0 when all is well, 1 when
+    there are problems.
     """
     demand = Demand(batch_size, generations, accumulation, processes)
-    doctor = Doctor(target, split=split, task=task, secrets=read_secrets(target, secret, secret_hosts))
-    waiting = contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}")
-    with waiting:
+    secrets = read_secrets(target, secret, secret_hosts)
+    with contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}") as status:
+
+        def tell_held(seconds: float) -> None:
+            if status is not None:
+                status.update(f"holding a session: {seconds:.0f} of {hold:g} s")
+
+        doctor = Doctor(target, split=split, task=task, secrets=secrets, hold=hold, on_hold=tell_held)
         interrupted = anyio.run(until_told, doctor.examine)
     if interrupted:
         show_note("interrupted")
@@ -108,6 +124,8 @@ def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
             "answered": report.ping_answered,
             "interval": policy.interval,
             "tolerance": policy.tolerance,
+            "held": report.held,
+            "kept": report.kept,
         },
         "features": {
             "messages": report.messages,
@@ -172,10 +190,12 @@ def _keepalive(report: Report) -> Text:
         return Text("not tried", style="dim")
     if not report.ping_answered:
         return Text("pings are not answered", style="red")
-    return Text(
-        f"works; sessions are pinged every {policy.interval:g} s and given up after {policy.tolerance:g} s without an "
-        f"answer (servers end them after {_REAPED} s)"
-    )
+    if report.kept is False:
+        return Text("pings are answered, and yet a session was not kept", style="red")
+    official = (report.kind or "").startswith(_OFFICIAL)
+    by_default = f"; by default such a server ends a session {_REAPED} s after the last" if official else ""
+    held = "--hold 60 sees whether it is kept" if report.held is None else f"held for {report.held:.0f} s and kept"
+    return Text(f"pings are answered; they are sent every {policy.interval:g} s{by_default}; {held}")
 
 
 def _features(report: Report) -> list[tuple[str, Text]]:

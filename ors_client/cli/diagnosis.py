@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from urllib.parse import urlsplit
 
 import anyio
@@ -40,6 +40,7 @@ from .wire import Listener
 # Training pings every ten seconds; a doctor need not wait for so long to see one answered.
 _PINGS = KeepalivePolicy(interval=0.5)
 _PING_SECONDS = 5.0
+_LOOK_SECONDS = 0.5  # between looks at a session that is held
 
 _TOGETHER = 8  # environments asked about at a time
 _NO_TOOL = "ors-check-calls-no-tool"
@@ -55,14 +56,27 @@ class Doctor:
         split: Of the task to open; `None` is the first with tasks.
         task: Its index.
         secrets: For the environment.
+        hold: For how many seconds a session is held, as one is in training, to see whether the server keeps it.
+        on_hold: Told now and then for how many seconds it was held.
     """
 
-    def __init__(self, target: Target, *, split: str | None, task: int, secrets: Secrets | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        split: str | None,
+        task: int,
+        secrets: Secrets | None,
+        hold: float | None = None,
+        on_hold: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self.report = Report()
         self._target = target
         self._split = split
         self._task = task
         self._secrets = secrets
+        self._hold = hold
+        self._on_hold = on_hold
         self._listener = Listener()
 
     async def examine(self) -> None:
@@ -80,6 +94,8 @@ class Doctor:
                 await self._describe_all(client, names)
                 chosen = client.environment(names[0], variant=self._target.variant)
                 await self._open(chosen, await chosen.name())
+                if self._hold is not None and self.report.opened is not None:
+                    await self._hold_session(names[0], self._hold)
         if client.leaked_sessions:
             self._add("The session could not be deleted.", "See the server's log: its teardown may raise or hang.")
 
@@ -220,6 +236,35 @@ class Doctor:
             f"No ping was answered within {_PING_SECONDS:g} seconds: sessions would not be kept alive.",
             "Does the environment block the server's event loop, with time.sleep or heavy work in async code?",
         )
+
+    async def _hold_session(self, environment: str, seconds: float) -> None:
+        """Open a session that is pinged as in training, wait, and see whether it is still there."""
+        async with self._target.async_client(DOCTORS_PATIENCE) as client:
+            _, split, index = self.report.opened or ("", "", 0)
+            place = client.environment(environment, variant=self._target.variant)
+            async with place.session(TaskRef(split, index), secrets=self._secrets) as session:
+                await session.get_prompt()
+                began, held = anyio.current_time(), 0.0
+                while held < seconds and session.lost is None:
+                    self._on_hold(held)
+                    await anyio.sleep(min(_LOOK_SECONDS, seconds - held))
+                    held = anyio.current_time() - began
+                self.report.held = round(held, 3)
+                try:
+                    await session.call_tool(_NO_TOOL)
+                except SessionLost as error:
+                    self.report.kept = False
+                    often = f"{KeepalivePolicy().interval:g} s"
+                    self._add(
+                        f"A session that was pinged every {often} was lost within {held:.0f} s: {error.reason}",
+                        "Ping well within the time that the server keeps a session: "
+                        "KeepalivePolicy(interval=2), as AsyncClient(keepalive=...) or OpenRewardSpec(keepalive=...).",
+                        "Or raise the server's session timeout.",
+                    )
+                    return
+                except ToolError:  # it was asked, and has no such tool
+                    pass
+                self.report.kept = True
 
     async def _try_to_resume(self, session: AsyncSession) -> None:
         """Break a call of a tool that does not exist when it has its id, and see whether its result still comes."""

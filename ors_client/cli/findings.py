@@ -64,6 +64,10 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     tools: list[str] | None = None
     ping_answered: bool | None = None
+    held: float | None = None
+    """For how many seconds a session was held, pinged as in training."""
+    kept: bool | None = None
+    """Whether it was still there then."""
     messages: bool | None = None
     ranges: bool | None = None
     task_tools: bool | None = None

@@ -38,7 +38,7 @@ def test_check_finds_a_sound_server_sound(ors, request, kind, name, features):
         "resume": True,
         **features,
     }
-    assert report["keepalive"] == {"answered": True, "interval": 10.0, "tolerance": 60.0}
+    assert report["keepalive"] == {"answered": True, "interval": 10.0, "tolerance": 60.0, "held": None, "kept": None}
     assert set(report["session"]["seconds"]) == {"create", "prompt", "ping", "delete"}
 
 
@@ -90,6 +90,37 @@ def test_check_of_a_failing_setup_says_what_raised_and_deletes_the_session(ors, 
     assert "EnvironmentBrokenError: the setup is broken" in result.stdout
     assert "--secret" in result.stdout
     assert set(server.live()) <= before
+
+
+def test_check_says_of_keepalive_what_was_seen(ors, ours):
+    official = "pings are answered; they are sent every 10 s; by default such a server ends a session 900 s"
+    assert official in ors("check", ours.url).stdout
+    with serve("ours", "--env", "echo", "--dialect", "spec") as hand_written:
+        said = ors("check", hand_written.url).stdout
+    assert "pings are answered; they are sent every 10 s; --hold 60" in said
+
+
+def test_check_that_holds_a_session_finds_it_kept_and_leaves_none(ors, ours):
+    result = ors("check", ours.url, "--env", "echoenvironment", "--hold", 1, "--json")
+    keepalive = _report(result)["keepalive"]
+    assert (result.exit_code, keepalive["kept"], keepalive["held"] >= 1) == (0, True, True)
+
+
+def test_check_finds_that_a_session_is_not_kept_and_says_how_to_keep_it(ors):
+    with serve("ours", "--env", "echo", "--session-timeout", "2") as server:
+        result = ors("check", server.url, "--hold", 5)
+    said = " ".join(result.stdout.split())
+    assert result.exit_code == 1
+    assert "pings are answered, and yet a session was not kept" in said
+    assert "A session that was pinged every 10 s was lost within" in said
+    assert "KeepalivePolicy(interval=" in said
+
+
+def test_check_that_holds_a_session_shows_how_long(echo_server):
+    with Terminal("check", echo_server.url, "--hold", "2") as terminal:
+        terminal.expect("holding a session: 1 of 2 s")
+        terminal.expect("held for 2 s and kept")
+        assert terminal.status() == 0
 
 
 def test_check_without_a_ping_route_is_a_problem(ors, proxy: FaultProxy):
