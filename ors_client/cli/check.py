@@ -31,6 +31,7 @@ from .signals import until_told
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
 _OFFICIAL = ("openreward ", "ors-sdk")
+_FEWEST = 2  # rollouts of one prompt that GRPOConfig takes
 _LABEL = len("group scoring")
 _PANEL = "What a GRPO run would ask of it"
 
@@ -84,13 +85,22 @@ def check(
         show_note("interrupted")
         return INTERRUPTED
     report = doctor.report
-    if demand.sessions % generations:
+    if generations < _FEWEST:
+        report.problems.append(_too_few(generations))
+    elif demand.sessions % generations:
         report.problems.append(_indivisible(demand))
     if target.as_json:
         show_json(_as_json(target, report, demand))
     else:
         _show(target, report, demand)
     return PROBLEMS if report.problems else 0
+
+
+def _too_few(generations: int) -> Problem:
+    return Problem(
+        f"TRL refuses groups of {generations}: the baseline of a rollout is what others of its prompt scored.",
+        [f"Choose --generations {_FEWEST} or more."],
+    )
 
 
 def _indivisible(demand: Demand) -> Problem:
