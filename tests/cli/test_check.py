@@ -87,7 +87,7 @@ def test_check_of_groups_of_one_is_a_problem_as_trl_refuses_them(ors, echo_serve
     from trl import GRPOConfig
 
     with pytest.raises(ValueError, match="minimum"):
-        GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=1)
+        GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, activation_checkpointing=False, num_generations=1)
     result = ors("check", echo_server.url, "--generations", 1)
     assert (result.exit_code, "TRL refuses groups of 1" in result.stdout) == (1, True)
 
