@@ -19,8 +19,8 @@ class EventParser:
     """Takes the bytes of one connection, in any pieces."""
 
     def __init__(self) -> None:
-        # Servers announce UTF-8, and some of them something else by mistake; a byte order mark is no part of the text.
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
+        self._begun = False
+        self._undecoded = b""  # the beginning of a character whose end has not come
         self._line: list[str] = []  # the pieces of a line whose end has not come; joined once, as it may be long
         self._after_cr = False
         self._event = ""
@@ -32,10 +32,7 @@ class EventParser:
         Raises:
             ProtocolError: The bytes are not UTF-8.
         """
-        try:
-            text = self._decoder.decode(data)
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
+        text = self._decode(data)
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix("\n")  # the second half of a line's end
@@ -57,10 +54,21 @@ class EventParser:
         Raises:
             ProtocolError: They ended within a character.
         """
+        self._decode(b"", final=True)
+
+    def _decode(self, data: bytes, *, final: bool = False) -> str:
+        # Servers announce UTF-8, and some of them something else by mistake. The codec's own incremental decoder is
+        # written in Python, and costs twice as much; making one, twice that again.
+        data = self._undecoded + data
         try:
-            self._decoder.decode(b"", final=True)
+            text, used = codecs.utf_8_decode(data, "strict", final)
         except UnicodeDecodeError as error:
             raise ProtocolError(f"A stream is not UTF-8: {error.reason}") from None
+        self._undecoded = data[used:]
+        if not self._begun and text:
+            self._begun = True
+            text = text.removeprefix("\ufeff")  # a byte order mark is no part of the text
+        return text
 
     def _events(self, lines: list[str]) -> list[tuple[str, str]]:
         events: list[tuple[str, str]] = []

@@ -383,16 +383,23 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
         raise TypeError(f"A tool's name is a string, not {tool!r}.")
     if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"Arguments of a tool are a mapping, not {arguments!r}.")
+    read, raised = _readers(tool)
     return Operation(
         "POST",
         address.path("call"),
-        lambda value: answers.result(value, tool),
+        read,
         body=encode({"name": tool, "input": arguments}),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
         streamed=True,
-        raised=lambda text: ToolFailed(tool, detail=text),
+        raised=raised,
     )
+
+
+@lru_cache(maxsize=256)
+def _readers(tool: str) -> tuple[Callable[[JSONValue], ToolOutput], Callable[[str], ORSError]]:
+    """Return what reads a tool's results and its failures, made once: a program has few tools and calls them often."""
+    return lambda value: answers.result(value, tool), lambda text: ToolFailed(tool, detail=text)
 
 
 def score_group(address: Address, session_id: str, candidates: Sequence[GroupCandidate]) -> Operation[list[GroupScore]]:

@@ -11,9 +11,10 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextvars import Context
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +22,14 @@ import anyio.lowlevel
 # Seconds between the end of a wait and the last look. What lies in a socket is read within a few turns of the loop; a
 # look that itself is later than this shows that the loop was blocked again, and is repeated.
 _LAST_LOOK = 0.05
+
+
+class Timer(Protocol):
+    """What was set to ring."""
+
+    def cancel(self) -> object:
+        """Prevent it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,7 @@ class Loop:
     native: Any
     is_asyncio: bool
     now: Callable[[], float]
+    _context: Context = field(default_factory=Context)  # of all timers, which need none, and else would each copy one
 
     @classmethod
     def running(cls) -> Loop:
@@ -57,10 +67,10 @@ class Loop:
         """Whether it is known that it will not run again."""
         return self.is_asyncio and self.native.is_closed()
 
-    def call_at(self, moment: float, function: Callable[[], None]) -> Callable[[], None]:
-        """Call `function` at a moment of its clock, while it runs; return what prevents it."""
+    def call_at(self, moment: float, function: Callable[[], None]) -> Timer:
+        """Call `function` at a moment of its clock, while it runs; it can't rely on context variables."""
         if self.is_asyncio:
-            return self.native.call_at(moment, function).cancel
+            return self.native.call_at(moment, function, context=self._context)
         trio: Any = sys.modules["trio"]  # it runs this code
         scope = trio.CancelScope()
 
@@ -70,7 +80,7 @@ class Loop:
                 function()
 
         trio.lowlevel.spawn_system_task(wait)
-        return scope.cancel
+        return scope
 
     async def look(self) -> None:
         """Let it take notice of what has arrived at sockets while it was blocked, which takes two turns."""
@@ -91,7 +101,7 @@ class Patience:
         soonest: Seconds after which a nearer deadline may be set, as is foreseen; saves setting a second timer then.
     """
 
-    __slots__ = ("_cancel_timer", "_deadline", "_due", "_looked", "_loop", "_soonest", "scope")
+    __slots__ = ("_deadline", "_due", "_looked", "_loop", "_soonest", "_timer", "scope")
 
     def __init__(self, seconds: float | None, *, loop: Loop | None = None, soonest: float = math.inf) -> None:
         self.scope = anyio.CancelScope()
@@ -101,7 +111,7 @@ class Patience:
         self._soonest = now + soonest
         self._due = math.inf  # when the timer rings; never, while there is none
         self._looked = False
-        self._cancel_timer: Callable[[], None] | None = None
+        self._timer: Timer | None = None
 
     def __enter__(self) -> Self:
         self.scope.__enter__()
@@ -112,8 +122,8 @@ class Patience:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if self._cancel_timer is not None:
-            self._cancel_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         return bool(self.scope.__exit__(kind, error, traceback))
 
     def until(self, deadline: float) -> None:
@@ -122,13 +132,13 @@ class Patience:
         self._looked = False
         # A later one costs nothing: it is found when the timer rings.
         if deadline < self._due:
-            if self._cancel_timer is not None:
-                self._cancel_timer()
+            if self._timer is not None:
+                self._timer.cancel()
             self._look_at(deadline)
 
     def _look_at(self, due: float) -> None:
         self._due = due
-        self._cancel_timer = self._loop.call_at(due, self._look)
+        self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
         now = self._loop.now()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
 import anyio
 import anyio.lowlevel
@@ -75,6 +75,7 @@ from ._types import (
 _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 _FINISHED = "episode_finished"
 
@@ -251,7 +252,15 @@ class AsyncSession:
             ValueError: A number in them is not finite, or `timeout` is no number of seconds.
         """
         given: Mapping[str, Any] = {} if arguments is None else arguments
-        return await self._step(call(self._place, self.session_id, name, given), name, timeout)
+        operation = call(self._place, self.session_id, name, given)
+        if timeout is not None and not timeout >= 0:  # NaN is not, either
+            raise ValueError(f"timeout is a number of seconds and not negative, unlike {timeout!r}.")
+        self._refuse_when_finished(name)
+        limit = "call" if timeout is None else "timeout"
+        seconds = self._server.transport.timeouts.call if timeout is None else timeout
+        return await self._under_way(
+            self._step, operation, name, seconds=seconds, doing=f"the call of {name!r}", limit=limit
+        )
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """Return the tool that takes the assistant's final message, or `None`. Since openreward 0.1.141."""
@@ -300,7 +309,7 @@ class AsyncSession:
                 await self._await_setup()
                 return await self._server.transport.send(operation)
 
-        return await self._under_way(score, self._server.transport.timeouts.call, "score_group")
+        return await self._under_way(score, seconds=self._server.transport.timeouts.call, doing="score_group")
 
     # --- Opening and deleting ----------------------------------------------------------------------------------------
 
@@ -520,41 +529,28 @@ class AsyncSession:
                 await self._judge_setup(error)
             self._ready = True
 
-    async def _step(self, operation: Operation[ToolOutput], name: str, seconds: float | None) -> ToolOutput:
-        if seconds is not None and not seconds >= 0:  # NaN is not, either
-            raise ValueError(f"timeout is a number of seconds and not negative, unlike {seconds!r}.")
-
-        async def run() -> ToolOutput:
-            began = at_turn = ready = time.monotonic()
-            times = Meter()
-            try:
-                async with self._turn:
-                    at_turn = ready = time.monotonic()
-                    self._refuse_when_finished(name)
-                    await self._await_setup()
-                    ready = time.monotonic()
-                    return await self._send_step(operation, times)
-            finally:
-                self._last_call = CallTimes(
-                    queued=at_turn - began + times.queued,
-                    setup=ready - at_turn,
-                    connecting=times.connecting,
-                    server=max(0.0, time.monotonic() - ready - times.queued - times.connecting),
-                )
-
-        self._refuse_when_finished(name)
-        if seconds is not None:
-            return await self._under_way(run, seconds, f"the call of {name!r}", limit="timeout")
-        return await self._under_way(run, self._server.transport.timeouts.call, f"the call of {name!r}")
-
-    async def _send_step(self, operation: Operation[ToolOutput], times: Meter) -> ToolOutput:
+    async def _step(self, operation: Operation[ToolOutput], name: str) -> ToolOutput:
+        began = at_turn = ready = time.monotonic()
+        times = Meter()
         try:
-            output = await self._server.transport.send(operation, times=times)
+            async with self._turn:
+                at_turn = ready = time.monotonic()
+                self._refuse_when_finished(name)
+                await self._await_setup()
+                ready = time.monotonic()
+                output = await self._server.transport.send(operation, times=times)
+                self._finished = output.finished
+                return output
         except ToolRejected as error:
             self._finished = self._finished or error.reason == _FINISHED
             raise
-        self._finished = output.finished
-        return output
+        finally:
+            self._last_call = CallTimes(
+                queued=at_turn - began + times.queued,
+                setup=ready - at_turn,
+                connecting=times.connecting,
+                server=max(0.0, time.monotonic() - ready - times.queued - times.connecting),
+            )
 
     def _refuse_when_finished(self, name: str) -> None:
         if self._finished:
@@ -564,10 +560,10 @@ class AsyncSession:
 
     async def _under_way(
         self,
-        work: Callable[[], Awaitable[T]],
+        work: Callable[[*Arguments], Awaitable[T]],
+        *arguments: *Arguments,
         seconds: float | None = None,
         doing: str = "the request",
-        *,
         limit: str = "call",
     ) -> T:
         """Do `work` until it is done, the session is lost or closed, or `seconds` are over."""
@@ -575,7 +571,7 @@ class AsyncSession:
         with Patience(seconds, loop=await self._server.transport.loop()) as patience:
             self._scopes.add(patience.scope)
             try:
-                return await work()
+                return await work(*arguments)
             except SessionLost as error:
                 self._lost = self._lost or error.reason
                 if self._entry is not None:

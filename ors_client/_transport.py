@@ -188,7 +188,7 @@ class Transport:
         loop = await self._pool.bind()
         wait = _Wait(self.timeouts, operation, loop)
         fault: Fault | None = None
-        with wait.patience:
+        with wait:
             try:
                 answer = await self._exchange(operation, stream, loop)
                 wait.heard()
@@ -355,10 +355,10 @@ class Transport:
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 
-class _Wait:
+class _Wait(Patience):
     """The limit on the present wait of one attempt, and when the server was last heard."""
 
-    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit", "patience")
+    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit")
 
     def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
@@ -367,7 +367,7 @@ class _Wait:
             self.limit = "close"
         self._now = loop.now
         self.began = self.last_heard = loop.now()
-        self.patience = Patience(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
+        super().__init__(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
         self._silence = timeouts.silence
         # The stream that starts a session may show life for ever and bring nothing; a call may run while it does.
         self._end = self.began + timeouts.start_up if operation.streamed and operation.idempotent else math.inf
@@ -377,20 +377,20 @@ class _Wait:
         """Note a sign of life: from now on the limit is on silence."""
         self.last_heard = self._now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
-        if not self.draining and not self.patience.scope.cancel_called:
+        if not self.draining and not self.scope.cancel_called:
             silent = self.last_heard + self._silence
             if silent < self._end:
                 self.limit = "silence"
-                self.patience.until(silent)
+                self.until(silent)
             elif self.limit != "start_up":  # set once: setting it again would put off its last look
                 self.limit = "start_up"
-                self.patience.until(self._end)
+                self.until(self._end)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
         if not self.draining:
             self.draining = True
-            self.patience.until(self._now() + _DRAIN_SECONDS)
+            self.until(self._now() + _DRAIN_SECONDS)
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():
     wait = _Wait(Timeouts(response=1e-9), ping("s"), Loop.running())
-    with wait.patience:
+    with wait:
         with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
-            while not wait.patience.scope.cancel_called:
+            while not wait.scope.cancel_called:
                 await anyio.lowlevel.checkpoint()
             wait.heard()
         await anyio.lowlevel.checkpoint()
-    assert wait.patience.scope.cancelled_caught
+    assert wait.scope.cancelled_caught
     assert wait.limit == "response"
