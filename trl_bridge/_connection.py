@@ -30,6 +30,7 @@ from ._telling import tell
 
 logger = logging.getLogger(__name__)
 
+_RECORD_SECONDS = 5.0  # an answer waits for its episode's line, which takes milliseconds unless something is wrong
 _JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
 
 
@@ -67,6 +68,7 @@ class Live:
         self._keeping = asyncio.Lock()  # guards that records stand in the order in which episodes ended
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
+        self._record_is_late = False  # a line did not come in time; nobody waits until one is written again
         self._rollouts: Rollouts | None = None
 
     async def open(self) -> None:
@@ -135,6 +137,20 @@ class Live:
             return None
         return self.spawn(self._keep_in_order(episode))
 
+    async def recorded(self, recording: asyncio.Task[None]) -> None:
+        """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
+        if recording.done() or self._record_is_late:
+            return
+        await asyncio.wait([recording], timeout=_RECORD_SECONDS)
+        if not recording.done() and not self._record_is_late:
+            self._record_is_late = True
+            logger.warning(
+                "Writing an episode to %r takes more than %g seconds. Rollouts go on, and a crash would lose the "
+                "episodes that wait to be written.",
+                self.settings.record,
+                _RECORD_SECONDS,
+            )
+
     async def _keep_in_order(self, episode: EpisodeRecord) -> None:
         async with self._keeping:
             try:
@@ -144,21 +160,21 @@ class Live:
                 self._keep(episode)
             else:
                 await kept
+            self._record_is_late = False
 
     def _keep(self, episode: EpisodeRecord) -> None:
         """Write an episode down; a full disk does not end a run."""
+        if self._record is not None:
+            try:
+                self._record.append(episode)
+            except OSError as error:
+                logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
             hidden = redacted(episode, _hidden(self.settings.api_key, self.secrets))
             try:
                 tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # a model may write NaN, which JSON has not
                 logger.warning("The catalogue could not be told of an episode: %s", error)
-        if self._record is None:
-            return
-        try:
-            self._record.append(episode)
-        except OSError as error:
-            logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
 
 
 class Connection:

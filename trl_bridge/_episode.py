@@ -99,21 +99,11 @@ class Episode:
         Raises:
             FailureRateExceeded: Too many resets failed for the run to go on.
         """
-        async with self._order, self.live.slot():
-            self._start = time.monotonic()
-            self.rollout.started = time.time()
-            self.live.running.add(self)
-            try:
-                with anyio.move_on_after(self._remaining_seconds()):
-                    prompt = await self._begin_or_again()
-                    self.live.resets.succeeded()
-                    return prompt
-            except ClientStateError:
-                raise
-            except ORSError as error:
-                return self._give_up(error)
-            seconds = self.live.settings.episode_timeout or 0.0
-            return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
+        prompt = await self._open()
+        await self._recorded()
+        if self.rollout.failure is not None:
+            self.live.resets.check()
+        return prompt
 
     async def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         """Make one call and return what the model sees of its output.
@@ -121,19 +111,9 @@ class Episode:
         Raises:
             SpokenError: The tool raised, or the call was rejected.
         """
-        async with self._order:
-            if not self.rollout.over and (spent := self._spent()) is not None:
-                self.end(cut=spent)
-            if self.rollout.over or self._session is None:
-                self.rollout.late_calls += 1
-                return OVER
-            asked = time.monotonic()
-            async with self.live.slot(within=self._remaining_seconds()) as free:
-                if not free:
-                    self.end(cut="seconds")
-                    self.rollout.late_calls += 1
-                    return OVER
-                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs), asked=asked)
+        shown = await self._call(tool, kwargs)
+        await self._recorded()
+        return shown
 
     async def answer(self, message: str) -> None:
         """Hand the model's last message to the terminal tool, which scores it.
@@ -141,25 +121,8 @@ class Episode:
         Raises:
             ValueError: The environment has no terminal tool.
         """
-        async with self._order:
-            if self.rollout.over or self._session is None:
-                return
-            asked = time.monotonic()
-            async with self.live.slot(within=self._remaining_seconds()) as free:
-                if not free:
-                    self.end(cut="seconds")
-                    return
-                try:
-                    tool = await self._session.terminal_tool()
-                except ORSError as error:
-                    self.end(failure=Failure(type(error).__name__, str(error)))
-                    return
-                if tool is None:
-                    raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
-                # The model will not read what it says; that it was refused stands in the rollout.
-                with contextlib.suppress(SpokenError):
-                    arguments: dict[str, Any] = {} if tool.arg is None else {tool.arg: message}
-                    await self._send(self._session, tool.name, arguments, asked=asked)
+        await self._answer(message)
+        await self._recorded()
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
         """Close the books, delete the session in the background, and write the record; the first end counts."""
@@ -180,6 +143,64 @@ class Episode:
         rest = [task for task in (self._leaving, self._recording) if task is not None]
         if rest:
             await asyncio.wait(rest)
+
+    async def _open(self) -> Shown:
+        async with self._order, self.live.slot():
+            self._start = time.monotonic()
+            self.rollout.started = time.time()
+            self.live.running.add(self)
+            try:
+                with anyio.move_on_after(self._remaining_seconds()):
+                    prompt = await self._begin_or_again()
+                    self.live.resets.succeeded()
+                    return prompt
+            except ClientStateError:
+                raise
+            except ORSError as error:
+                return self._give_up(error)
+            seconds = self.live.settings.episode_timeout or 0.0
+            return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
+
+    async def _call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
+        async with self._order:
+            if not self.rollout.over and (spent := self._spent()) is not None:
+                self.end(cut=spent)
+            if self.rollout.over or self._session is None:
+                self.rollout.late_calls += 1
+                return OVER
+            asked = time.monotonic()
+            async with self.live.slot(within=self._remaining_seconds()) as free:
+                if not free:
+                    self.end(cut="seconds")
+                    self.rollout.late_calls += 1
+                    return OVER
+                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs), asked=asked)
+
+    async def _answer(self, message: str) -> None:
+        async with self._order:
+            if self.rollout.over or self._session is None:
+                return
+            asked = time.monotonic()
+            async with self.live.slot(within=self._remaining_seconds()) as free:
+                if not free:
+                    self.end(cut="seconds")
+                    return
+                try:
+                    tool = await self._session.terminal_tool()
+                except ORSError as error:
+                    self.end(failure=Failure(type(error).__name__, str(error)))
+                    return
+                if tool is None:
+                    raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
+                # The model will not read what it says; that it was refused stands in the rollout.
+                with contextlib.suppress(SpokenError):
+                    arguments: dict[str, Any] = {} if tool.arg is None else {tool.arg: message}
+                    await self._send(self._session, tool.name, arguments, asked=asked)
+
+    async def _recorded(self) -> None:
+        """Wait until an episode that has ended is written down: who was told of its end finds it there."""
+        if self._recording is not None:
+            await self.live.recorded(self._recording)
 
     async def _begin_or_again(self) -> Shown:
         try:
@@ -219,7 +240,6 @@ class Episode:
         failure = Failure(type(error).__name__, str(error))
         self.end(failure=failure)
         self.live.resets.failed(failure.kind, failure.message)
-        self.live.resets.check()
         return NO_PROMPT
 
     def _spent(self) -> Cut | None:

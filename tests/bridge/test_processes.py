@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,32 @@ def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually
     assert len(episodes) == 2 * (4 + 4 + 4)
     assert {episode.status for episode in episodes} == {"scored"}
     assert len({episode.session_id for episode in episodes}) == len(episodes)
+
+
+# --- A crash
+
+
+def test_crash_loses_no_episode_that_had_ended(echo_server, tmp_path):
+    """Sixteen have ended and one runs when the process is killed."""
+    script = (
+        "import os, signal, sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from trl_bridge import OpenRewardSpec\n"
+        "spec = OpenRewardSpec(sys.argv[1], record=sys.argv[2])\n"
+        "environments = [spec.environment_factory() for _ in range(17)]\n"
+        "for environment in environments:\n"
+        "    environment.reset(task_index=0)\n"
+        "with ThreadPoolExecutor(16) as pool:\n"
+        "    list(pool.map(lambda environment: environment.echo(text='hello'), environments[1:]))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    record = tmp_path / "record"
+    done = subprocess.run(
+        [sys.executable, "-c", script, echo_server.url, record], cwd=ROOT, capture_output=True, timeout=100, check=False
+    )
+    echo_server.set_aside(seconds=0)  # what ran is the reaper's
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [episode.status for episode in read(record)] == ["scored"] * 16
 
 
 # --- GRPO's subclass that takes environments

@@ -606,23 +606,28 @@ def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record
     eventually(lambda: ours.live() == [])
 
 
-def test_record_that_another_process_holds_holds_up_no_rollout(make_spec, ours, tmp_path):
+def test_record_that_another_process_holds_holds_up_one_answer_for_a_while(make_spec, ours, tmp_path, caplog):
     path = tmp_path / "episodes.jsonl"
     spec = make_spec(ours.url, env_name="echoenvironment", record=path)
-    first, second = spec.environment_factory(), spec.environment_factory()
+    first, *others = (spec.environment_factory() for _ in range(9))
+    for environment in (first, *others[1:]):
+        environment.reset(task_index=0)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        first.reset(task_index=0)
-        ending = threading.Thread(target=first._close)
+        answers = []
+        ending = threading.Thread(target=lambda: answers.append(first.echo(text="hello")), daemon=True)
         ending.start()
-        ending.join(0.2)
-        done = threading.Thread(target=second.reset, kwargs={"task_index": 0}, daemon=True)
-        done.start()
-        done.join(10)
-        assert not done.is_alive()
+        others[0].reset(task_index=0)  # meanwhile others go on
+        others[0].echo(text="x")
+        ending.join(30)
+        assert answers == ["match"]
+        for environment in others[1:]:
+            assert environment.echo(text="hello") == "match"
         assert not path.read_text()
-    ending.join(10)
-    assert len(list(read(path))) == 1
+        waited = [record for record in caplog.records if str(path) in record.getMessage()]
+        assert [record.levelname for record in waited] == ["WARNING"]  # who waits says so, and one waited
+    spec.close()
+    assert len(list(read(path))) == 9
 
 
 def test_record_that_can_not_be_written_does_not_end_the_run(make_spec, ours, tmp_path, caplog):
