@@ -143,6 +143,7 @@ def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
             "group_scoring": report.group_scoring,
             "ranges": report.ranges,
             "task_tools": report.task_tools,
+            "own_tools": report.own_tools,
             "secrets": report.secrets,
             "resume": report.resume,
         },
@@ -221,12 +222,21 @@ def _features(report: Report) -> list[tuple[str, Text]]:
     return [
         ("resume", told(report.resume, "yes: a call whose connection was cut was taken up again", "no")),
         ("task ranges", told(report.ranges, no="no; tasks are listed whole or one by one")),
-        ("task tools", told(report.task_tools, no="no; every task has the same tools")),
+        (
+            "task tools",
+            told(report.task_tools, _own_tools(report.own_tools), "no route; every task has the same tools"),
+        ),
         ("messages", told(report.messages, no="no; the prompt stands for the conversation")),
         ("terminal tool", told(None if report.group_scoring is None else final is not None, plain(final))),
         ("group scoring", told(report.group_scoring)),
         ("secrets", Text(where[report.secrets])),
     ]
+
+
+def _own_tools(names: list[str]) -> str:
+    if not names:
+        return "can be asked for; this task has those of its environment"
+    return f"this task has more than its environment: {plain(', '.join(names))}"
 
 
 def _demand(demand: Demand) -> str:

@@ -8,6 +8,7 @@ not decided here.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Generator
@@ -183,6 +184,14 @@ class Doctor:
         split = self._split or next((split for split, _, count in described.splits if count), None)
         if split is None:
             return  # a problem that was told above
+        there = [known for known, _, _ in described.splits]
+        if there and split not in there:
+            near = difflib.get_close_matches(split, there, n=1) or there[:1]
+            self._add(
+                f"Environment {name!r} has no split {split!r}; it has: {', '.join(map(repr, there))}.",
+                f"--split {near[0]}",
+            )
+            return
         self.report.opened = (name, split, self._task)
         with self._problem():
             await environment.list_tasks(split, 0, 1)
@@ -193,13 +202,13 @@ class Doctor:
                 await session.__aenter__()
             self._guess_kind()
             with self._problem():
-                await self._try(session)
+                await self._try(session, described)
             with self._timed("delete"):
                 await session.aclose()
         finally:
             await session.aclose()
 
-    async def _try(self, session: AsyncSession) -> None:
+    async def _try(self, session: AsyncSession, described: Described) -> None:
         with self._timed("prompt"):
             blocks = await session.get_prompt()
         if not blocks:
@@ -210,6 +219,8 @@ class Doctor:
         final = await session.terminal_tool()
         self.report.tools = [tool.name for tool in tools]
         self.report.task_tools = self._has("task_tools")
+        shared = {tool.name for tool in described.tools}
+        self.report.own_tools = [tool.name for tool in tools if tool.name not in shared]
         self.report.terminal_tool = None if final is None else final.name
         self.report.group_scoring = await session.supports_score_group()
         if not tools and final is None:

@@ -71,6 +71,9 @@ class Report:
     messages: bool | None = None
     ranges: bool | None = None
     task_tools: bool | None = None
+    """Whether the server tells a task's tools; not whether any task has tools of its own."""
+    own_tools: list[str] = field(default_factory=list[str])
+    """Those of the opened task that the environment does not list."""
     terminal_tool: str | None = None
     group_scoring: bool | None = None
     secrets: str | None = None

@@ -35,6 +35,7 @@ def test_check_finds_a_sound_server_sound(ors, request, kind, name, features):
         "group_scoring": False,
         "ranges": True,
         "task_tools": True,
+        "own_tools": [],
         "resume": True,
         **features,
     }
@@ -130,6 +131,21 @@ def test_check_that_holds_a_session_shows_how_long(echo_server):
         terminal.expect("holding a session: 1 of 2 s")
         terminal.expect("held for 2 s and kept")
         assert terminal.status() == 0
+
+
+def test_check_of_a_split_that_is_not_there_is_one_problem_with_its_cure(ors, ours):
+    report = _report(ors("check", ours.url, "--env", "alpha", "--split", "tain", "--json"))
+    (problem,) = report["problems"]
+    assert problem == {
+        "what": "Environment 'alpha' has no split 'tain'; it has: 'train', 'test'.",
+        "try": ["--split train"],
+    }
+
+
+def test_check_tells_tools_of_a_task_from_a_route_that_could(ors, ours):
+    assert "task tools     can be asked for; this task has those of its environment" in ors("check", ours.url).stdout
+    said = ors("check", ours.url, "--env", "tasktoolsenvironment", "--task", 1).stdout
+    assert "task tools     this task has more than its environment: " in said
 
 
 def test_check_without_a_ping_route_is_a_problem(ors, proxy: FaultProxy):
