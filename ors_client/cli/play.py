@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 from rich.padding import Padding
@@ -164,35 +164,37 @@ class _Episode:
 
 
 @contextlib.contextmanager
-def _opened(script: str | None) -> Generator[TextIO | None]:
+def _opened(script: str | None) -> Generator[BinaryIO | None]:
     if script is None or script == "-":
-        yield None if script is None else sys.stdin
+        yield None if script is None else sys.stdin.buffer
         return
     try:
-        file = Path(script).open(encoding="utf-8")  # noqa: SIM115 - closed below; only opening it may fail as misuse
+        file = Path(script).open("rb")  # noqa: SIM115 - closed below; only opening it may fail as misuse
     except OSError as error:
         raise Misuse(f"The script {script!r} can't be read: {error.strerror}.") from None
     with file:
         yield file
 
 
-def _follow(source: TextIO, episode: _Episode) -> None:
+def _follow(source: BinaryIO, episode: _Episode) -> None:
     for call in _calls(source):
         if episode.session.finished:
             return
         episode.step(call)
 
 
-def _calls(source: TextIO) -> Iterator[_Call]:
+def _calls(source: BinaryIO) -> Iterator[_Call]:
     for number, line in enumerate(source, start=1):
         if line.strip():
             yield _read_call(line, number)
 
 
-def _read_call(line: str, number: int) -> _Call:
+def _read_call(line: bytes, number: int) -> _Call:
     form = 'a line is {"tool": NAME, "arguments": {...}}, or {"message": TEXT} for the terminal tool'
     try:
-        value: object = json.loads(line)
+        value: object = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise Misuse(f"Line {number} of the script is not UTF-8; save it as that.") from None
     except ValueError as error:
         raise Misuse(f"Line {number} of the script is not JSON ({error}); {form}.") from None
     call = cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -68,6 +68,14 @@ def test_script_with_a_bad_line_names_the_line_and_leaves_no_session(ors, ours, 
     assert set(ours.live()) <= before
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_script_that_is_not_utf8_is_misuse_and_leaves_no_session(ors, ours, tmp_path, encoding):
+    script = tmp_path / "calls.jsonl"
+    script.write_bytes('{"tool": "echo", "arguments": {"text": "é"}}\n'.encode(encoding))
+    result = ors("play", ours.url, "--env", "echoenvironment", "--script", script)
+    assert (result.exit_code, result.stderr) == (2, "error: Line 1 of the script is not UTF-8; save it as that.\n")
+
+
 def test_script_that_is_not_there_is_misuse(ors, ours, tmp_path):
     result = ors("play", ours.url, "--env", "echoenvironment", "--script", tmp_path / "none")
     assert (result.exit_code, "No such file" in result.stderr) == (2, True)
