@@ -257,6 +257,12 @@ def test_broken_episodes_are_told_with_the_first_reason_and_what_to_try(run, tmp
     assert reason[1]["try"][0].startswith("See the log of the model's server")
 
 
+def test_refused_key_is_told_with_its_cure_as_json_too(run):
+    error = json.loads(run("refusing", "-n", 1, "--json").stdout)["error"]
+    assert error["kind"] == "ModelRefused"
+    assert error["try"] == ["The key in OPENAI_API_KEY was refused, or there is none; give another: --model-key KEY"]
+
+
 def test_key_is_sent_to_the_model_and_to_nobody_else(run, model, tmp_path):
     run("right", "-n", 1)
     assert model.requests()[-1]["headers"]["authorization"] == f"Bearer {KEY}"
