@@ -113,7 +113,7 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Delete the sessions that are still open, upload what rollouts told, and close the connections.
 
-        It takes `Timeouts.close` seconds at most.
+        It takes `Timeouts.close` seconds at most; six times as many while uploads make progress.
         """
         server, uploader = self._server, self._uploader
         if server is None or uploader is None or not server.open:

@@ -39,7 +39,8 @@ class Rollouts:
 
     Events wait in a bounded queue and are uploaded by a thread, at the latest a second after they were told. What finds
     no room there, and what can't be uploaded, is counted, logged once, and never in the way. What waits when the client
-    closes, or the interpreter exits, is uploaded within `Timeouts.close` seconds (four at exit).
+    closes is uploaded within `Timeouts.close` seconds, or six times as many while it goes on; when the interpreter
+    exits, within four.
     """
 
     def __init__(self, uploader: Uploader) -> None:

@@ -5,7 +5,9 @@ place, and what could not be uploaded, is counted and logged once. What is queue
 interpreter exits is still sent, within the limit on closing.
 
 A rollout's beginning is sent alone and before all else of it, as the platform takes no event of a rollout that it does
-not know. Knows nothing of what events say. Source of the limits: openreward 0.1.167.
+not know. The rest of one rollout is sent in its order, one request after another; what belongs to different rollouts is
+sent together, since the API host may be far away. Knows nothing of what events say. Source of the limits: openreward
+0.1.167.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +36,10 @@ _logger = logging.getLogger("ors_client")
 _AGE_SECONDS, _BATCH_EVENTS, _BATCH_BYTES = 1.0, 128, 1_000_000
 # Of the queue: some minutes of a busy training run, while the catalogue is away.
 _QUEUE_EVENTS, _QUEUE_BYTES = 100_000, 64 * 2**20
-_TOGETHER = 8  # beginnings that are sent at one time: a batch of rollouts begins all at once
+# Requests at one time. Rollouts begin and end hundreds at once; with an API host 100 ms away, a thousand of ten events
+# take three seconds so, which is less than there is when the interpreter exits.
+_BEGINNINGS, _BATCHES = 64, 16
+_EXTENSIONS = 5  # of the limit on closing, each as long, while the last one brought something
 _ID_BYTES = 100  # what an event grows by when it is sent
 
 # The ids that each kind of event has.
@@ -73,7 +78,7 @@ class Uploader:
 
     Args:
         make_transport: Makes the transport of the thread.
-        close: Seconds that the last uploads may take.
+        close: Seconds that the last uploads may take; up to six times as many while they make progress.
         queue_events: How many events may wait.
         queue_bytes: How many bytes they may hold.
 
@@ -104,7 +109,7 @@ class Uploader:
         self._since = 0.0  # when the oldest event in the queue came, on the monotonic clock
         self._sending = 0
         self._hurry = False
-        self._closed = False
+        self._closed = self._ended = False
         self._thread: Background | None = None
         self._wake: asyncio.Event | None = None
         self._unknown: set[str] = set()  # rollouts whose beginning the catalogue has not got
@@ -164,7 +169,11 @@ class Uploader:
                 self._hurry = False
 
     def close(self, within: float | None = None) -> None:
-        """Send what waits, for the close limit at most, and end the thread; may be called again."""
+        """Send what waits and end the thread; may be called again.
+
+        Args:
+            within: Seconds at most; by default the close limit, and longer while there is progress.
+        """
         atexit.unregister(self._at_exit)
         if self._process != os.getpid():
             return
@@ -173,9 +182,10 @@ class Uploader:
             thread = self._thread
         if thread is None:
             return
-        self.flush(self._close if within is None else within)
+        self._finish(within)
         with self._lock:
             left = self.pending
+            self._ended = True
             self._queue.clear()
             self._sending = 0
             self._thread = None
@@ -183,6 +193,17 @@ class Uploader:
         thread.stop(_nothing_more, within=0.1)
         if left:
             self._log("left", "%d events of rollouts were not uploaded before the client was closed.", left)
+
+    def _finish(self, within: float | None) -> None:
+        if within is not None:
+            self.flush(within)
+            return
+        for _ in range(_EXTENSIONS + 1):
+            before = self.uploaded
+            if self.flush(self._close) or self.uploaded == before:
+                return
+            waiting = "%d events of rollouts are still to be uploaded, and closing the client waits while it goes on."
+            self._log("slow", waiting, self.pending)
 
     def _problem(self, event: Event) -> str:
         if self._closed:
@@ -212,10 +233,7 @@ class Uploader:
         self._wake = asyncio.Event()
         while True:
             await self._await_batch(self._wake)
-            await self._send(transport, self._take())
-            with self._lock:
-                self._sending = 0
-                self._quiet.notify_all()
+            await self._send(transport, *self._take())
 
     async def _await_batch(self, wake: asyncio.Event) -> None:
         """Wait until there is a full batch, or the oldest event is old enough."""
@@ -232,39 +250,55 @@ class Uploader:
                 async with asyncio.timeout(rest):
                     await wake.wait()
 
-    def _take(self) -> list[Event]:
-        """Take one request's worth of events, and the beginnings on the way, in their order."""
-        taken: list[Event] = []
-        count = size = 0
+    def _take(self) -> tuple[list[Event], list[list[Event]]]:
+        """Take beginnings, and batches of other events of which no two tell of the same rollout."""
+        beginnings: list[Event] = []
+        rest: dict[str, list[Event]] = {}
         with self._lock:
-            while self._queue:
-                event = self._queue[0]
-                if not event.begins:
-                    grown = size + len(event.body) + _ID_BYTES
-                    if count == _BATCH_EVENTS or (count and grown > _BATCH_BYTES):
-                        break
-                    count, size = count + 1, grown
-                taken.append(self._queue.popleft())
-                self._bytes -= len(event.body)
+            for _ in range(min(len(self._queue), _BATCHES * _BATCH_EVENTS)):
+                event = self._queue.popleft()
+                if event.begins:
+                    beginnings.append(event)
+                else:
+                    rest.setdefault(event.rollout, []).append(event)
+            batches, left = _pack(rest.values())
+            self._queue.extendleft(reversed(left))
+            taken = [*beginnings, *(event for batch in batches for event in batch)]
+            self._bytes -= sum(len(event.body) for event in taken)
             self._sending = len(taken)
-        return taken
+        return beginnings, batches
 
-    async def _send(self, transport: Transport, events: Sequence[Event]) -> None:
-        for place in dict.fromkeys(event.place for event in events):
+    async def _send(
+        self, transport: Transport, beginnings: Sequence[Event], batches: Sequence[Sequence[Event]]
+    ) -> None:
+        for place in dict.fromkeys(event.place for batch in (beginnings, *batches) for event in batch):
             await self._learn(transport, place)
-        room = asyncio.Semaphore(_TOGETHER)
+        room = asyncio.Semaphore(_BEGINNINGS)
 
         async def begin(event: Event) -> None:
             async with room:
                 if not await self._upload(transport, [event]):
                     self._unknown.add(event.rollout)
 
-        await asyncio.gather(*(begin(event) for event in events if event.begins))
-        rest = [event for event in events if not event.begins]
-        known = [event for event in rest if event.rollout not in self._unknown]
-        self.failed += len(rest) - len(known)
-        if known:
-            await self._upload(transport, known)
+        async def tell(batch: Sequence[Event]) -> None:
+            known = [event for event in batch if event.rollout not in self._unknown]
+            self._settle(failed=len(batch) - len(known))
+            if known:
+                await self._upload(transport, known)
+
+        await asyncio.gather(*map(begin, beginnings))
+        await asyncio.gather(*map(tell, batches))
+
+    def _settle(self, *, uploaded: int = 0, failed: int = 0) -> None:
+        """Count events whose fate is known."""
+        with self._lock:
+            if self._ended:  # and they are counted
+                return
+            self.uploaded += uploaded
+            self.failed += failed
+            self._sending -= uploaded + failed
+            if not self.pending:
+                self._quiet.notify_all()
 
     async def _learn(self, transport: Transport, place: Place) -> None:
         """Ask for the ids of an environment and its variant, until it is answered; rollouts are taken without, too."""
@@ -294,11 +328,11 @@ class Uploader:
                 half = len(events) // 2
                 first = await self._upload(transport, events[:half])
                 return await self._upload(transport, events[half:]) and first
-            self.failed += len(events)
+            self._settle(failed=len(events))
             problem = str(error) if isinstance(error, ORSError) else transport.show(repr(error))
             self._log("failed", "Events of rollouts could not be uploaded and are counted; the first: %s", problem)
             return False
-        self.uploaded += len(events)
+        self._settle(uploaded=len(events))
         return True
 
     def _with_ids(self, event: Event) -> bytes:
@@ -306,6 +340,36 @@ class Uploader:
         ids = {name: value for name, value in known.items() if name in _IDS[event.kind]}
         # The body is ours, a JSON object; writing into its end spares parsing it.
         return event.body[:-1] + b"," + json.dumps(ids).encode("ascii")[1:] if ids else event.body
+
+
+def _pack(rollouts: Iterable[Sequence[Event]]) -> tuple[list[list[Event]], list[Event]]:
+    """Put each rollout's events, as many as one request holds, into a batch; return what is left over, too."""
+    batches: list[list[Event]] = []
+    left: list[Event] = []
+    room = 0  # bytes that the last batch can still hold
+    for events in rollouts:
+        fitting, size = _fitting(events)
+        if batches and len(batches[-1]) + fitting <= _BATCH_EVENTS and size <= room:
+            batches[-1].extend(events[:fitting])
+            room -= size
+        elif len(batches) < _BATCHES:
+            batches.append(list(events[:fitting]))
+            room = _BATCH_BYTES - size
+        else:
+            fitting = 0
+        left.extend(events[fitting:])
+    return batches, left
+
+
+def _fitting(events: Sequence[Event]) -> tuple[int, int]:
+    """Return how many of these events one request holds, one at least, and their size."""
+    total = 0
+    for count, event in enumerate(events):
+        size = len(event.body) + _ID_BYTES
+        if count == _BATCH_EVENTS or (count and total + size > _BATCH_BYTES):
+            return count, total
+        total += size
+    return len(events), total
 
 
 async def _nothing_more(_: Transport) -> None:

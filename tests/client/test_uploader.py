@@ -1,5 +1,6 @@
 """The queue of rollouts' events and its thread, against a scripted peer."""
 
+import asyncio
 import json
 
 import httpx
@@ -12,7 +13,7 @@ from ors_client._transport import Transport
 from ors_client._uploader import Event, Uploader
 
 
-def uploader_to(peer):
+def uploader_to(peer, *, close=5.0):
     def make():
         return Transport(
             resolve("http://peer.test", {}),
@@ -23,7 +24,7 @@ def uploader_to(peer):
             make=peer.transport,
         )
 
-    return Uploader(make, close=5.0)
+    return Uploader(make, close=close)
 
 
 def beginning(name):
@@ -62,3 +63,106 @@ def test_ids_that_could_not_be_had_are_asked_for_again_and_a_refusal_is_believed
     uploader.close()
     assert peer.paths().count("GET /env") == asked
     assert uploader.uploaded == 2
+
+
+def message(name, number):
+    body = {"eventType": "message", "rolloutEventId": name, "index": number}
+    return Event("message", name, json.dumps(body).encode(), (None, None))
+
+
+class Host:
+    """An API host that answers no upload before as many are on their way as the test waits for.
+
+    Args:
+        together: How many.
+        seconds: What each upload takes besides.
+    """
+
+    def __init__(self, *, together=1, seconds=0.0):
+        self.requests = []
+        self.most = 0
+        self._seconds = seconds
+        self._together = together
+        self._open = 0
+        self._enough = asyncio.Event()
+
+    async def take(self, request):
+        self.requests.append(json.loads(request.content)["events"])
+        self._open += 1
+        self.most = max(self.most, self._open)
+        if self._open >= self._together:
+            self._enough.set()
+        await asyncio.wait_for(self._enough.wait(), 20)
+        await asyncio.sleep(self._seconds)
+        self._open -= 1
+        return httpx.Response(200, json={})
+
+    @property
+    def peer(self):
+        return Peer({"POST /rollouts": self.take})
+
+
+def test_beginnings_of_many_rollouts_are_on_their_way_together_within_a_bound():
+    host = Host(together=64)
+    uploader = uploader_to(host.peer, close=30.0)
+    for number in range(150):
+        uploader.put(Event("rollout", f"r{number}", b'{"eventType":"rollout"}', (None, None)))
+    uploader.close()
+    assert (uploader.uploaded, uploader.failed, host.most) == (150, 0, 64)
+
+
+def test_batches_of_different_rollouts_are_on_their_way_together_within_a_bound():
+    host = Host(seconds=0.2)
+    uploader = uploader_to(host.peer, close=30.0)
+    for number in range(100):
+        for name in range(20):
+            uploader.put(message(f"r{name}", number))
+    uploader.close()
+    assert (uploader.uploaded, uploader.failed) == (2000, 0)
+    assert 4 < host.most <= 16
+
+
+def test_events_of_one_rollout_arrive_in_their_order_one_request_after_another():
+    host = Host(seconds=0.01)
+    uploader = uploader_to(host.peer, close=30.0)
+    for number in range(400):
+        for name in ("long", "short"):
+            if name == "long" or number < 50:
+                uploader.put(message(name, number))
+    uploader.close()
+    assert uploader.uploaded == 450
+    for name, count in (("long", 400), ("short", 50)):
+        told = [event["index"] for events in host.requests for event in events if event["rolloutEventId"] == name]
+        assert told == list(range(count))
+    assert max(map(len, host.requests)) <= 128
+
+
+def test_few_events_of_many_rollouts_are_one_batch():
+    host = Host()
+    uploader = uploader_to(host.peer)
+    for number in range(100):
+        uploader.put(message(f"r{number}", 0))
+    uploader.close()
+    assert [len(events) for events in host.requests] == [100]
+
+
+def test_closing_goes_on_while_events_arrive_and_says_so(caplog):
+    host = Host(seconds=0.7)  # for each of four requests of one rollout, one after another
+    uploader = uploader_to(host.peer, close=2.0)
+    for number in range(4 * 128):
+        uploader.put(message("r", number))
+    uploader.close()
+    assert (uploader.uploaded, uploader.failed) == (4 * 128, 0)
+    [record] = caplog.records
+    assert "still to be uploaded" in record.getMessage()
+
+
+def test_closing_at_exit_keeps_to_its_limit_and_counts_each_event_once(caplog):
+    host = Host(seconds=0.3)
+    uploader = uploader_to(host.peer)
+    for number in range(100 * 128):
+        uploader.put(message("r", number))
+    uploader.close(within=0.5)
+    assert uploader.uploaded + uploader.failed == 100 * 128
+    assert uploader.failed > 90 * 128
+    assert f"{uploader.failed} events" in caplog.text

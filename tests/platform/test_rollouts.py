@@ -14,7 +14,7 @@ import httpx
 import pytest
 from platforms import KEY, NAME, platform, variables
 
-from fixtures.proxy import FaultProxy, Rule, Status, StatusAfterForward
+from fixtures.proxy import DelayRequest, FaultProxy, Rule, Status, StatusAfterForward
 from ors_client import (
     AsyncClient,
     Client,
@@ -174,6 +174,24 @@ def test_upload_that_fails_is_repeated_and_counted_once(server, fault):
             rollouts.start("run").add(HELLO)
     assert kinds(server) == ["rollout", "user_message"]
     assert (rollouts.uploaded, rollouts.failed) == (2, 0)
+
+
+def test_batch_of_rollouts_reaches_an_api_host_that_is_far_away(server):
+    with FaultProxy(server.urls[0]) as proxy:
+        proxy.add(Rule("POST", "/v1/rollouts", DelayRequest(0.1), times=None))
+        with client_of(server, api=proxy.url) as client:
+            rollouts = client.rollouts
+            started = [rollouts.start("run") for _ in range(64)]
+            for _ in range(8):
+                for told in started:
+                    told.add(HELLO)
+            for told in started:
+                told.finish()
+    assert (rollouts.uploaded, rollouts.failed) == (640, 0)
+    events = uploaded(server)["events"]  # which refuses a message before its rollout's beginning
+    for told in started:
+        mine = [event["index"] for event in events if event.get("rolloutEventId") == told.id]
+        assert mine == list(range(8))
 
 
 def test_upload_that_goes_on_failing_is_counted_and_logged_once(server, caplog):
