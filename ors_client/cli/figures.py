@@ -80,7 +80,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
     rows = [
         (
             "episodes",
-            f"{figures.episodes:,}, of {len(figures.tasks):,} tasks" if figures.tasks else str(figures.episodes),
+            f"{figures.episodes:,}, of {figures.num_tasks:,} tasks" if figures.tasks else str(figures.episodes),
         ),
         ("mean reward", mean),
         ("coverage", coverage),

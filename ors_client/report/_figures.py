@@ -126,6 +126,11 @@ class Figures:
                 self.timing[f"{part}, each call"].append(_finite(seconds) or 0.0)
 
     @property
+    def num_tasks(self) -> int:
+        """How many tasks there are, whoever played them, without those of which every episode was broken."""
+        return _distinct(self.tasks)
+
+    @property
     def scored(self) -> int:
         """How many episodes have a reward."""
         return sum(not math.isnan(reward) for reward in self.rewards)
@@ -158,11 +163,12 @@ class Figures:
         return statistics.median(self.seconds) if self.seconds else None
 
     def pass_at(self, k: int) -> tuple[float, int] | None:
-        """Return pass@k, and over how many tasks: those with at least `k` attempts that were not broken."""
-        tasks = [task for task in self.tasks.values() if task.tried >= k]
+        """Return pass@k, and over how many tasks: those with at least `k` attempts of a model that were not broken."""
+        tasks = {place: task for place, task in self.tasks.items() if task.tried >= k}
         if not tasks:
             return None
-        return math.fsum(pass_at(k, tried=task.tried, passed=task.passed) for task in tasks) / len(tasks), len(tasks)
+        shares = [pass_at(k, tried=task.tried, passed=task.passed) for task in tasks.values()]
+        return math.fsum(shares) / len(shares), _distinct(tasks)
 
     @property
     def pass_curve(self) -> dict[int, tuple[float, int]]:
@@ -171,7 +177,7 @@ class Figures:
         powers = [1 << power for power in range(most.bit_length())]
         ks = sorted({*powers, most} - {0})
         curve = {k: found for k in ks if (found := self.pass_at(k)) is not None}
-        return {k: (share, tasks) for k, (share, tasks) in curve.items() if 2 * tasks >= len(self.tasks)}
+        return {k: (share, tasks) for k, (share, tasks) in curve.items() if 2 * tasks >= self.num_tasks}
 
 
 def pass_at(k: int, *, tried: int, passed: int) -> float:
@@ -182,6 +188,10 @@ def pass_at(k: int, *, tried: int, passed: int) -> float:
     if not 0 < k <= tried or not 0 <= passed <= tried:
         raise ValueError(f"pass@{k} needs at least {k} attempts, and {passed} of {tried} passed.")
     return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
+
+
+def _distinct(places: Iterable[Place]) -> int:
+    return len({(environment, split, index) for _, environment, split, index in places})
 
 
 def _finite(value: float | None) -> float | None:

@@ -227,6 +227,13 @@ def test_pass_at_k_takes_no_broken_episode_for_an_attempt(page_of, tmp_path):
     assert figures.pass_at(2) == (0.0, 1)
 
 
+def test_tasks_are_counted_once_however_many_models_played_them(ors, page_of, tmp_path):
+    page_of(*(episode(index, float(model == "a"), model=model) for model in "ab" for index in range(4)))
+    told = json.loads(ors("report", tmp_path / "a.jsonl", "--json").stdout)
+    assert told["pass_at"] == {"1": {"share": 0.5, "tasks": 4}}
+    assert "episodes     8, of 4 tasks\n" in ors("report", tmp_path / "a.jsonl").stdout
+
+
 def test_numbers_that_are_none_do_no_harm(page_of, tmp_path):
     page_of(episode(0, 1.0))
     line = json.loads((tmp_path / "a.jsonl").read_text())
