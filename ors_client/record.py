@@ -31,6 +31,7 @@ __all__ = ["CallRecord", "EpisodeRecord", "RecordWriter", "numbered", "parts", "
 logger = logging.getLogger(__name__)
 
 _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
+_MOST_WARNINGS = 5  # about lines of one file: another kind of file would fill the screen
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 
 # What only some writers know stands in a line only where it is known.
@@ -177,7 +178,7 @@ def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
     """Yield the episodes of a file, in the order in which they ended.
 
-    Lines that are no episode, as a crash may leave one, are passed over with a warning.
+    Lines that are no episode, as a crash may leave one, are passed over: the first few with a warning each.
 
     Raises:
         OSError: The file can't be read.
@@ -198,15 +199,31 @@ def numbered(
     Raises:
         OSError: The file can't be read.
     """
+    passed_over = 0
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip() or (only is not None and number not in only):
                 continue
-            try:
-                yield number, EpisodeRecord.model_validate_json(line)
-            except ValidationError as error:
-                problem = error.errors(include_url=False, include_input=False)[0]["msg"]
-                logger.warning("Line %d of %s is no episode and is passed over: %s.", number, path, problem)
+            episode = _parse(line)
+            if isinstance(episode, EpisodeRecord):
+                yield number, episode
+                continue
+            passed_over += 1
+            if passed_over <= _MOST_WARNINGS:
+                logger.warning("Line %d of %s is no episode and is passed over: %s.", number, path, episode)
+    if passed_over > _MOST_WARNINGS:
+        logger.warning("%d lines more of %s are no episodes.", passed_over - _MOST_WARNINGS, path)
+
+
+def _parse(line: bytes) -> EpisodeRecord | str:
+    """Return an episode, or what keeps a line from being one."""
+    try:
+        episode = EpisodeRecord.model_validate_json(line)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_input=False)[0]["msg"]
+    # Every field has a default, so that a line may lack what its writer did not know; these two all writers know.
+    missing = {"v", "calls"} - episode.model_fields_set
+    return f"it has no {' and no '.join(map(repr, sorted(missing)))}" if missing else episode
 
 
 def written(blocks: Iterable[Block]) -> list[JSONObject]:

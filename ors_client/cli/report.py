@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ors_client.record import read
 from ors_client.report import write_report
 
 from .command import Misuse
@@ -34,6 +35,10 @@ def report(
     if page.exists() and page.samefile(record):
         raise Misuse("The page would take the record's place; name another with -o FILE.")
     try:
+        if next(read(record), None) is None:
+            raise Misuse(
+                f"{str(record)!r} holds no episode; records are what `ors run` and the bridge's record= write."
+            )
         figures = write_report(record, page, title=title, transcripts=transcripts, passing=pass_at)
     except OSError as error:
         raise Misuse(f"{error.filename or str(record)!r}: {error.strerror or error}.") from None

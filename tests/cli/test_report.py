@@ -270,6 +270,16 @@ def test_report_of_no_record_is_misuse(ors, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["", '{"tool": "echo", "arguments": {"text": "hello"}}\n' * 9, "no\njson\n"])
+def test_report_of_a_file_without_an_episode_is_misuse(ors, tmp_path, text):
+    (tmp_path / "a.jsonl").write_text(text)
+    result = ors("report", tmp_path / "a.jsonl")
+    assert result.exit_code == 2
+    assert "holds no episode" in result.stderr
+    assert len(result.stderr.splitlines()) < 9
+    assert not (tmp_path / "a.html").exists()
+
+
 def test_report_never_takes_the_records_place(ors, page_of, tmp_path):
     page_of(episode())
     before = (tmp_path / "a.jsonl").read_bytes()

@@ -83,6 +83,22 @@ def test_record_reader_fills_in_fields_that_are_not_there(path):
     assert (episode.reward, episode.status, episode.calls[0].arguments) == (None, "unscored", {})
 
 
+@pytest.mark.parametrize("line", ['{"tool":"echo","arguments":{}}', '{"v":1}', '{"calls":[]}', "[]", "1"])
+def test_record_reader_takes_no_other_json_for_an_episode(path, line, caplog):
+    path.parent.mkdir()
+    path.write_text(f"{line}\n")
+    assert list(read(path)) == []
+    assert "Line 1 of" in caplog.text
+
+
+def test_record_reader_does_not_warn_of_each_line_of_another_kind_of_file(path, caplog):
+    path.parent.mkdir()
+    path.write_text("no\n" * 1000)
+    assert list(read(path)) == []
+    assert len(caplog.records) < 10
+    assert caplog.records[-1].getMessage().startswith("995 lines more of ")
+
+
 def test_record_writer_hides_secrets_wherever_they_turn_up(path):
     episode = EPISODE.model_copy(
         update={
