@@ -270,14 +270,23 @@ def tell(error: Exception, advice: list[str], *, as_json: bool) -> None:
 
 
 class _Notes(logging.Handler):
+    """Shows each warning once: a command may read a record several times."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._shown: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
-        show_note(record.getMessage())
+        message = record.getMessage()
+        if message not in self._shown:
+            self._shown.add(message)
+            show_note(message)
 
 
 @contextlib.contextmanager
 def _notes_shown() -> Generator[None]:
     """Show the client's warnings in the command's own form."""
-    logger, handler = logging.getLogger("ors_client"), _Notes(logging.WARNING)
+    logger, handler = logging.getLogger("ors_client"), _Notes()
     logger.addHandler(handler)
     try:
         yield

@@ -126,8 +126,10 @@ def test_run_again_after_a_torn_line_plays_that_episode(run, tmp_path):
     run("right", "-n", 2)
     whole = (tmp_path / "a.jsonl").read_bytes()
     (tmp_path / "a.jsonl").write_bytes(whole[:-40])
-    assert run("right", "-n", 2).exit_code == 0
+    result = run("right", "-n", 2)
+    assert result.exit_code == 0
     assert {episode.index for episode in episodes(tmp_path)} == {0, 1}
+    assert result.stderr.count("is no episode and is passed over") == 1
 
 
 def test_run_of_another_model_is_a_run_of_its_own(run, tmp_path):
