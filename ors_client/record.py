@@ -218,7 +218,7 @@ def numbered(
 def _parse(line: bytes) -> EpisodeRecord | str:
     """Return an episode, or what keeps a line from being one."""
     try:
-        episode = EpisodeRecord.model_validate_json(line)
+        episode = EpisodeRecord.model_validate_json(line.strip())  # or the end of the line would be told as the place
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)[0]["msg"]
     # Every field has a default, so that a line may lack what its writer did not know; these two all writers know.
