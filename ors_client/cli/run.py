@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ors_client import AsyncClient, AsyncEnvironment, ORSError, StatusError, Task, TaskRef
 from ors_client._credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
-from ors_client.record import EpisodeRecord
+from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
 from .command import (
@@ -40,6 +40,7 @@ from .signals import until_told
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
+_SERVERS = 3  # that a note names
 _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
 
 
@@ -159,6 +160,12 @@ class _Course:
     retry_failed: bool
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
+    whole: int = 0
+    """How many episodes were asked for."""
+    held: int = 0
+    """How many of them the record held before."""
+    notes: list[str] = field(default_factory=list[str])
+    """What should be known of those."""
 
     def run(self) -> bool:
         """Play what is left to play; return whether the command was told to end before.
@@ -184,7 +191,7 @@ class _Course:
             environment = client.environment(self.target.env, variant=self.target.variant)
             name = self.environment = await environment.name()
             tasks = await self._tasks(environment)
-            todo = self._remaining(tasks, name)
+            todo = self._remaining(tasks, name, client.layout.sessions)
             with _progress(name, todo, quiet=self.target.as_json) as on_episode:
                 await evaluate(
                     environment,
@@ -221,7 +228,7 @@ class _Course:
             return tasks
         return described if len(described) == len(tasks) else tasks
 
-    def _remaining(self, tasks: list[TaskRef], environment: str) -> int:
+    def _remaining(self, tasks: list[TaskRef], environment: str, target: str) -> int:
         todo = remaining(
             tasks,
             self.record,
@@ -230,10 +237,27 @@ class _Course:
             attempts=self.attempts,
             retry_failed=self.retry_failed,
         )
-        whole = len(tasks) * self.attempts
-        if len(todo) < whole and not self.target.as_json:
-            show_note(f"{whole - len(todo)} of {whole} episodes are in {str(self.record)!r} already")
+        self.whole = len(tasks) * self.attempts
+        self.held = self.whole - len(todo)
+        if self.held:
+            self.notes.append(
+                f"{self.held} of {self.whole} episodes are in {str(self.record)!r} already and are not played again, "
+                "whatever their settings were; for other --set values or another server, name another --record"
+            )
+            self.notes += self._elsewhere(environment, target)
+        for note in self.notes if not self.target.as_json else ():
+            show_note(note)
         return len(todo)
+
+    def _elsewhere(self, environment: str, target: str) -> list[str]:
+        """Tell of episodes that count as played here and were played on another server."""
+        there = {
+            episode.target
+            for episode in read(self.record)
+            if (episode.environment, episode.model) == (environment, self.player.name)
+        } - {target, ""}
+        shown = ", ".join(sorted(there)[:_SERVERS]) + (" and others" if len(there) > _SERVERS else "")
+        return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
 def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | None:
@@ -250,7 +274,17 @@ def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | 
         problem = error
     if target.as_json:
         written = None if problem else str(where)
-        show_json({**as_json(figures), "model": model, "record": str(record), "report": written})
+        show_json(
+            {
+                **as_json(figures),
+                "model": model,
+                "record": str(record),
+                "report": written,
+                "asked": course.whole,
+                "already_there": course.held,
+                "notes": course.notes,
+            }
+        )
         return figures
     show_figures(figures)
     out().print(f"record  {plain(record)}", soft_wrap=True)

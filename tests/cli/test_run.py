@@ -9,6 +9,7 @@ import time
 import anyio
 import pytest
 from models import model_server
+from servers import serve
 from terminal import Terminal
 
 from ors_client import AsyncClient, TaskRef
@@ -130,6 +131,21 @@ def test_run_again_after_a_torn_line_plays_that_episode(run, tmp_path):
     assert result.exit_code == 0
     assert {episode.index for episode in episodes(tmp_path)} == {0, 1}
     assert result.stderr.count("is no episode and is passed over") == 1
+
+
+def test_run_that_plays_nothing_says_why_and_what_to_do_in_both_forms(run, tmp_path):
+    run("right", "-n", 2)
+    with serve("ours", "--env", "echo") as other:
+        result = run("right", "-n", 2, "--set", "temperature=0", url=other.url)
+        told = json.loads(run("right", "-n", 2, "--json", url=other.url).stdout)
+    assert len(episodes(tmp_path)) == 2
+    said = " ".join(result.stderr.split())
+    assert "2 of 2 episodes are in" in said
+    assert "for other --set values or another server, name another --record" in said
+    assert f", not on {other.url}" in said
+    assert (told["asked"], told["already_there"]) == (2, 2)
+    assert "name another --record" in told["notes"][0]
+    assert told["notes"][1].endswith(f", not on {other.url}")
 
 
 def test_run_of_another_model_is_a_run_of_its_own(run, tmp_path):
