@@ -10,7 +10,9 @@ from collections import Counter, deque
 from ors_client import ORSError
 
 WINDOW = 32
-"""Resets over which the rate is taken: a batch or two, so that one bad task or one restart does not end a run."""
+"""Resets over which the rate is taken: a batch or two, so that one bad task or one restart does not end a run.
+
+A run whose failures are too many for any full window ends before it is full: with a rate of 0, at the first."""
 
 
 class FailureRateExceeded(ORSError):
@@ -57,8 +59,10 @@ class ResetRate:
         """Count a reset that did not."""
         self._kinds.append(kind)
         kinds = Counter(kind for kind in self._kinds if kind is not None)
-        if len(self._kinds) == WINDOW and kinds.total() > self._allowed * WINDOW:
-            self._exceeded = FailureRateExceeded(kinds=dict(kinds), resets=WINDOW, rate=self._allowed, last=message)
+        # Before the window is full, what is still to come counts as if it would succeed.
+        if kinds.total() > self._allowed * WINDOW:
+            resets = len(self._kinds)
+            self._exceeded = FailureRateExceeded(kinds=dict(kinds), resets=resets, rate=self._allowed, last=message)
 
     def check(self) -> None:
         """Let a run go on, or end it.

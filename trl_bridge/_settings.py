@@ -35,7 +35,7 @@ class Settings:
         max_episode_chars: Characters of all outputs of an episode that the model sees.
         max_concurrency: Requests of rollouts (an opening, a call) that run at one time in this process.
         look_ahead: Episodes of the next batch that are opened while the trainer trains on this one.
-        max_failure_rate: The share of failed resets above which the run stops.
+        max_failure_rate: The share of the last resets that may fail; above it, the run stops.
         terminal_tool: Hand the model's last message to the environment's terminal tool.
         group_scoring: Have the environment score the rollouts of one task beside each other.
         rollouts: The run's name under which the catalogue is told of episodes; `None` tells it nothing.

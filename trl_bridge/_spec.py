@@ -78,7 +78,8 @@ class OpenRewardSpec:
         on_failure: The reward of a rollout that the infrastructure broke: `"unscored"`, `"keep"`, or a number.
         clamp: The lowest and the highest reward.
         unfinished_penalty: Subtracted from the reward of a rollout that did not finish.
-        max_failure_rate: The share of the last resets that may fail before the run is stopped.
+        max_failure_rate: The share of the last 32 resets that may fail before the run is stopped; as soon as more have
+            failed, so that `0.0` stops it at the first.
         owns_reward: Give the environments a `get_reward`, for trainers that hand reward functions no environments. The
             trainer's `reward_funcs` is then `None`.
         images: Pass images on, to a model that sees them; otherwise text says what is left out.

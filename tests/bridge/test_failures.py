@@ -10,9 +10,31 @@ from trl_bridge import FailureRateExceeded
 from trl_bridge._failures import WINDOW, ResetRate
 
 
-def test_rate_says_nothing_before_enough_resets_were_seen():
+def test_rate_of_zero_stops_the_run_at_the_first_failure():
     rate = ResetRate(0.0)
-    for _ in range(WINDOW - 1):
+    rate.succeeded()
+    rate.check()
+    rate.failed("SetupFailed", "no")
+    with pytest.raises(FailureRateExceeded, match="1 of the last 2 resets failed"):
+        rate.check()
+
+
+@pytest.mark.parametrize("before", [0, 5])
+def test_rate_waits_for_no_full_window_once_it_would_be_above_the_allowed_share(before):
+    rate = ResetRate(0.5)
+    for _ in range(before):
+        rate.succeeded()
+    for _ in range(WINDOW // 2):
+        rate.failed("SetupFailed", "no")
+        rate.check()
+    rate.failed("SetupFailed", "no")
+    with pytest.raises(FailureRateExceeded, match=f"17 of the last {17 + before}"):
+        rate.check()
+
+
+def test_rate_of_one_lets_every_reset_fail():
+    rate = ResetRate(1.0)
+    for _ in range(2 * WINDOW):
         rate.failed("SetupFailed", "no")
         rate.check()
 

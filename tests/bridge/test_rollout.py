@@ -445,12 +445,13 @@ def test_reset_without_permission_is_not_repeated(failing, proxy):
     assert environment.status == "failed: AuthenticationError"
 
 
-def test_resets_that_fail_too_often_stop_the_run(failing, proxy):
-    environment = failing(max_failure_rate=0.5)
+@pytest.mark.parametrize(("rate", "failures"), [(0.0, 1), (0.5, 17)])
+def test_resets_that_fail_too_often_stop_the_run(failing, proxy, rate, failures):
+    environment = failing(max_failure_rate=rate)
     proxy.add(Rule("POST", "/create_session", Status(401), times=None))
-    for _ in range(30):  # the fixture's own reset succeeded
+    for _ in range(failures - 1):
         assert environment.reset(task_index=SOUND) == NO_PROMPT
-    with pytest.raises(FailureRateExceeded, match="AuthenticationError 31"):
+    with pytest.raises(FailureRateExceeded, match=f"AuthenticationError {failures}\\b"):
         environment.reset(task_index=SOUND)
 
 
