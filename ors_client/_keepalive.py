@@ -19,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -75,12 +75,19 @@ class Entry:
     witness: Operation[object] | None = None
 
 
-def endings(entry: Entry, *, split: bool) -> Iterator[Operation[None]]:
-    """Yield what ends a session: its episode, and its id in the split layout; single servers keep no ids."""
+async def end(entry: Entry, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
+    """End a session: its episode, and its id in the split layout; single servers keep no ids."""
     if entry.begun or not split:
-        yield delete(entry.session_id, deployment=entry.deployment)
+        with contextlib.suppress(SessionLost):
+            await send(delete(entry.session_id, deployment=entry.deployment))
     if split:
-        yield delete_session(entry.session_id, deployment=entry.deployment)
+        try:
+            await send(delete_session(entry.session_id, deployment=entry.deployment))
+        except SessionLost:
+            pass
+        except StatusError as error:
+            if not is_missing_route(error):  # one server with two names may have no such route, and then keeps no ids
+                raise
 
 
 class Keepalive:
@@ -284,9 +291,7 @@ class Keepalive:
             with contextlib.suppress(ORSError):
                 await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
                 entry.unsettled = False
-        for ending in endings(entry, split=self._split):
-            with contextlib.suppress(SessionLost):
-                await transport.send_once(ending)
+        await end(entry, transport.send_once, split=self._split)
 
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(entry: Entry) -> None:

@@ -116,8 +116,8 @@ class Server:
         self._names: dict[str | None, list[str]] = {}
         self._addresses: dict[tuple[str | None, str | None], Address] = {}
         self._versions: dict[str | None, str | None] = {}
-        self._takes_body_secrets = not (transport.destination.catalogue or transport.destination.layout.is_split)
-        self._demands_session = transport.destination.layout.is_split
+        self._takes_body_secrets = True
+        self._demands_session = False
         self._obtaining = anyio.Lock()  # guards that one session id serves all who look around
         self._passes: dict[str | None, _Pass] = {}
 
@@ -130,7 +130,7 @@ class Server:
 
     def must_lend(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return self._demands_session and (name, variant) not in self._addresses
+        return self._asks_with_id(deployment_of(name)) and (name, variant) not in self._addresses
 
     async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
         """Return the names of the environments, asked once.
@@ -198,16 +198,21 @@ class Server:
         self.missing.add(route)
         return value
 
-    async def secrets(self, secrets: Secrets | None) -> tuple[str | None, dict[str, str] | None]:
+    async def secrets(
+        self, secrets: Secrets | None, deployment: str | None = None
+    ) -> tuple[str | None, dict[str, str] | None]:
         """Return secrets as a header and as a body, each where this server reads it.
 
-        openreward since 0.1.70 has a version route, reads the header and refuses the body; ors-sdk, older ones and the
-        standard's pages read the body and ignore the header. A server that tells nothing gets both.
+        The catalogue reads the header alone. So does openreward since 0.1.70, which has a version route and refuses the
+        body; ors-sdk, older ones and the standard's pages read the body and ignore the header. A server that tells
+        nothing gets both.
         """
         if not secrets:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.destination.catalogue)
         self.transport.veil.hide([*_values(secrets), header])
+        if self._is_catalogue(deployment):
+            return header, None
         if self._takes_body_secrets and await self._tells_version():
             self._takes_body_secrets = False
         return header, encode_body(secrets) if self._takes_body_secrets else None
@@ -223,6 +228,18 @@ class Server:
             if deployment not in self._versions:
                 self._versions[deployment] = await self._ask_version(deployment)
             return self._versions[deployment]
+
+    def _is_catalogue(self, deployment: str | None) -> bool:
+        """Tell whether it is the catalogue that is asked, or one like it: two hosts that serve named deployments.
+
+        Two URLs alone say nothing: they may be one server's, by two of its names.
+        """
+        destination = self.transport.destination
+        return destination.catalogue or (destination.layout.is_split and deployment is not None)
+
+    def _asks_with_id(self, deployment: str | None) -> bool:
+        """Tell whether even looking around takes a session's id: of the catalogue it is known, of others learnt."""
+        return self._demands_session or self._is_catalogue(deployment)
 
     async def _ask_version(self, deployment: str | None) -> str | None:
         try:
@@ -241,7 +258,7 @@ class Server:
             return False
 
     async def _discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        if not self._demands_session:
+        if not self._asks_with_id(deployment):
             try:
                 return await self.transport.send(make(None))
             except StatusError as error:

@@ -37,7 +37,7 @@ from ._errors import (
     ToolRejected,
     TransportError,
 )
-from ._keepalive import Entry, Keepalive, endings
+from ._keepalive import Entry, Keepalive, end
 from ._operations import (
     Address,
     Episode,
@@ -318,7 +318,7 @@ class AsyncSession:
         server.check()
         if not self._lends():
             self._address = await self._find()
-        header, body = await server.secrets(self._secrets)
+        header, body = await server.secrets(self._secrets, self._deployment)
         attempts = server.transport.retry.attempts
         reason = ""
         for attempt in range(attempts):
@@ -424,10 +424,7 @@ class AsyncSession:
         entry.on_lost = None
         with anyio.move_on_after(transport.timeouts.close):
             try:
-                for ending in endings(entry, split=transport.destination.layout.is_split):
-                    await transport.send(ending)
-            except SessionLost:
-                pass
+                await end(entry, transport.send, split=transport.destination.layout.is_split)
             except ORSError as error:
                 _logger.debug("A session was not deleted yet: %s", error)
                 return

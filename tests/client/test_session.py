@@ -14,6 +14,7 @@ from ors_client import (
     DeadlineExceeded,
     ImageBlock,
     KeepalivePolicy,
+    Layout,
     ProtocolError,
     RetryPolicy,
     SessionLost,
@@ -394,3 +395,15 @@ async def test_secret_that_the_background_meets_shows_nowhere(caplog):
                     await session.call_tool("go")
     assert session.lost == "HTTP 410 gone with token=***"
     assert "hunter2" not in f"{caught.value!r} {caplog.text}"
+
+
+async def test_server_of_two_names_needs_no_route_to_give_ids_back(caplog):
+    peer = Peer({"POST /delete_session": MISSING})
+    two_names = Layout(api="http://peer.test", sessions="http://also.peer.test")
+    with caplog.at_level(logging.DEBUG, "ors_client"):
+        async with AsyncClient(two_names, transport=peer.transport) as client:
+            async with client.environment().session(TASK):
+                pass
+            assert client.open_sessions == 0
+    assert not caplog.records
+    assert peer.paths()[-2:] == ["POST /delete", "POST /delete_session"]

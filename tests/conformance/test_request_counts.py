@@ -83,6 +83,9 @@ def platform():
         yield server
 
 
+DEPLOYED = {"X-Deployment": "owner/name"}
+
+
 def of_catalogue(platform, proxy):
     return Client(Layout(api=platform.urls[0], sessions=proxy.url), api_key="k")
 
@@ -103,3 +106,23 @@ def test_episode_of_the_catalogue_finds_its_environment_with_its_own_id(platform
         play(client.environment("owner/name"), secrets)
         assert asked(proxy)[9:] == [*EPISODE, GIVEN_BACK]
         assert redirects(proxy.requests) == 0
+
+
+@pytest.mark.parametrize("secrets", [None, {"K": "v"}])
+def test_two_names_of_one_server_cost_no_more_than_one_but_for_giving_the_id_back(proxy, secrets):
+    also = ["GET /version"] if secrets else []
+    layout = Layout(api=proxy.url.replace("127.0.0.1", "localhost"), sessions=proxy.url)
+    with Client(layout) as client:
+        environment = client.environment("echoenvironment")
+        environment.num_tasks("train")
+        play(environment, secrets)
+    assert asked(proxy) == ["GET /list_environments", "POST /num_tasks", *also, *EPISODE, GIVEN_BACK]
+
+
+def test_plain_name_behind_two_hosts_learns_that_looking_around_takes_an_id(platform):
+    with FaultProxy(platform.urls[1]) as proxy:
+        with Client(Layout(api=platform.urls[0], sessions=proxy.url), api_key="k", headers=DEPLOYED) as client:
+            assert client.environment("echoenvironment").num_tasks("train") == 64
+            assert client.environment("echoenvironment").num_tasks("train") == 64
+        listing = "GET /list_environments"
+        assert asked(proxy) == [listing, "POST /create_session", listing, *["POST /num_tasks"] * 2, GIVEN_BACK]

@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client import AsyncClient, Secret, SetupFailed, StatusError, Task, TaskRef, ToolFailed
+from ors_client import AsyncClient, Layout, Secret, SetupFailed, StatusError, Task, TaskRef, ToolFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +32,15 @@ async def test_secret_reaches_the_environment(request, name):
     async with AsyncClient(request.getfixturevalue(name).url) as client:
         assert await reveal(client, {"K": VALUE}) == {"K": VALUE}
         assert await reveal(client, {"K": "another"}) == {"K": "another"}
+
+
+@ALL_SERVERS
+async def test_secret_reaches_the_environment_of_a_server_that_is_known_by_two_names(request, name):
+    url = request.getfixturevalue(name).url
+    two_names = Layout(api=url.replace("127.0.0.1", "localhost"), sessions=url)
+    async with AsyncClient(two_names) as client:
+        assert await reveal(client, {"K": VALUE}) == {"K": VALUE}
+    assert (client.open_sessions, client.leaked_sessions) == (0, 0)
 
 
 @pytest.mark.parametrize("secret", [VALUE, Secret(VALUE, ("example.com",)), (VALUE, ["example.com"])])
