@@ -279,8 +279,9 @@ class AsyncSession:
             timeout: As for `call_tool`.
 
         Raises:
-            ToolRejected: There is no terminal tool (`not_found`), or as for `call_tool`.
+            ToolRejected: There is no terminal tool (`not_found`), the episode is over, or as for `call_tool`.
         """
+        self._refuse_when_finished("terminal tool")
         tool = await self.terminal_tool()
         if tool is None:
             raise ToolRejected(

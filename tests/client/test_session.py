@@ -157,6 +157,18 @@ async def test_result_of_a_newer_server_is_kept_whole():
     assert (got.reward, got.finished, got.metadata) == (1.0, False, None)
 
 
+async def test_terminal_tool_after_the_end_is_refused_without_a_request():
+    peer = Peer({"POST /call": said("done", finished=True)})
+    async with connected(peer) as client, client.environment().session(TASK) as session:
+        await session.call_tool("go")
+        before = peer.paths()
+        with pytest.raises(ToolRejected, match="episode is over") as caught:
+            await session.call_terminal_tool("done")
+        assert peer.paths() == before
+    assert caught.value.reason == "episode_finished"
+    assert caught.value.session_id == "s1"
+
+
 async def test_terminal_tool_that_takes_nothing_is_sent_nothing():
     tools = {"tools": [{"name": "submit"}, {"name": "go"}], "terminal_tool": {"name": "submit", "arg": None}}
     peer = Peer({"GET /task_tools": httpx.Response(200, json=tools)})
