@@ -56,9 +56,9 @@ class Scene:
     def indices(self, split: str) -> list[int]:
         """Return the recorded index of the task at each place."""
         recorded = sorted(index for name, index in self.takes if name == split)
-        kept = {index for index in recorded if index < len(recorded)}
+        known = set(recorded)
         beyond = iter(index for index in recorded if index >= len(recorded))
-        return [place if place in kept else next(beyond) for place in range(len(recorded))]
+        return [place if place in known else next(beyond) for place in range(len(recorded))]
 
     def find(self, split: str, index: int) -> Place | None:
         """Return the task that an index opens, if there is one; a negative index counts from the end of the list."""
