@@ -286,21 +286,23 @@ class EnvironmentNotFound(ORSError):
 
     Args:
         name: The name that was asked for, or `None`.
-        available: The names that the server has.
+        available: The names that the server has; none where it lists none.
     """
 
     anchor = "environmentnotfound"
 
-    def __init__(self, name: str | None, *, available: Sequence[str], url: str | None = None) -> None:
+    def __init__(
+        self, name: str | None, *, available: Sequence[str], url: str | None = None, session_id: str | None = None
+    ) -> None:
         self.name = name
         self.available = list(available)
-        there = one_line(", ".join(map(repr, self.available)), _LISTING) or "none"
+        there = one_line(", ".join(map(repr, self.available)), _LISTING) or "none that it lists"
         problem = (
             f"No environment named {name!r}; this server has: {there}."
             if name is not None
             else f"This server has several environments; name one of: {there}."
         )
-        super().__init__(problem, url=url)
+        super().__init__(problem, url=url, session_id=session_id)
 
 
 class ClientStateError(ORSError, RuntimeError):

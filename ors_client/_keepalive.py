@@ -62,6 +62,7 @@ class Entry:
         failures: Pings that failed since.
         unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
         begun: Its `/create` was sent, so that there may be an episode to end.
+        refused: Its `/create` was refused, so that there may be nothing but the id to give back.
         witness: What tells a server without a ping route from one that is not there; set while it is pinged.
     """
 
@@ -72,21 +73,25 @@ class Entry:
     failures: int = 0
     unsettled: bool = False
     begun: bool = False
+    refused: bool = False
     witness: Operation[object] | None = None
 
 
 async def end(entry: Entry, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
-    """End a session: its episode, and its id in the split layout; single servers keep no ids."""
+    """End a session: its episode, and its id in the split layout or where there is no episode.
+
+    Single servers end the id with the episode, if they keep ids at all.
+    """
     if entry.begun or not split:
         with contextlib.suppress(SessionLost):
             await send(delete(entry.session_id, deployment=entry.deployment))
-    if split:
+    if split or entry.refused:
         try:
             await send(delete_session(entry.session_id, deployment=entry.deployment))
         except SessionLost:
             pass
         except StatusError as error:
-            if not is_missing_route(error):  # one server with two names may have no such route, and then keeps no ids
+            if not is_missing_route(error):  # a server without such a route keeps no ids
                 raise
 
 

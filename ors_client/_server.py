@@ -148,6 +148,14 @@ class Server:
                 )
             return self._names[deployment]
 
+    async def list_anew(self, deployment: str | None) -> list[str]:
+        """Return the names of the environments as they are now, and forget what was found by those of before."""
+        async with self._learning:
+            self._names.pop(deployment, None)
+            for place in [place for place, found in self._addresses.items() if found.deployment == deployment]:
+                del self._addresses[place]
+        return await self.names(deployment)
+
     async def address(self, name: str | None, variant: str | None, *, session_id: str | None = None) -> Address:
         """Find the environment that a caller means, with a session's id where one is lent.
 

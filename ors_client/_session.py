@@ -344,7 +344,7 @@ class AsyncSession:
                 self._entry = None
             except ORSError as error:
                 await self.aclose()
-                raise self._as_failed_create(error) from error
+                raise await self._as_failed_create(error) from error
             else:
                 self._watch()
                 return
@@ -383,8 +383,9 @@ class AsyncSession:
                 await send(make(secrets_header=header), settled=settle)
         except OutcomeUnknown:
             raise
-        except ORSError:  # the server's answer, or the certainty that it saw no request
+        except ORSError as error:  # the server's answer, or the certainty that it saw no request
             settle()
+            entry.refused = isinstance(error, StatusError)
             raise
 
     def _watch(self) -> None:
@@ -432,11 +433,16 @@ class AsyncSession:
             self._server.keepalive.disown(entry)
             confirmed.append(True)
 
-    def _as_failed_create(self, error: ORSError) -> ORSError:
+    async def _as_failed_create(self, error: ORSError) -> ORSError:
         if self._address is None or not isinstance(error, StatusError):
             return error
         if error.status == 404 and error.detail.startswith("unknown environment"):
-            return EnvironmentNotFound(self._place.environment, available=[], url=error.url)
+            available: list[str] = []
+            with suppress(ORSError):  # what was listed before is no longer so
+                available = await self._server.list_anew(self._deployment)
+            return EnvironmentNotFound(
+                self._place.environment, available=available, url=error.url, session_id=error.session_id
+            )
         if error.status == 500:
             return SetupFailed(error.detail, url=error.url, session_id=error.session_id)
         return error

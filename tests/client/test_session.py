@@ -12,6 +12,7 @@ from ors_client import (
     AsyncClient,
     ClientStateError,
     DeadlineExceeded,
+    EnvironmentNotFound,
     ImageBlock,
     KeepalivePolicy,
     Layout,
@@ -419,3 +420,35 @@ async def test_server_of_two_names_needs_no_route_to_give_ids_back(caplog):
             assert client.open_sessions == 0
     assert not caplog.records
     assert peer.paths()[-2:] == ["POST /delete", "POST /delete_session"]
+
+
+async def test_environment_that_is_gone_since_it_was_listed_is_told_with_those_that_are_there():
+    lists = [["env"], ["other", "third"], ["other", "third"]]
+
+    async def listed(_):
+        return httpx.Response(200, json=lists.pop(0))
+
+    unknown = httpx.Response(404, json={"detail": "unknown environment 'env'"})
+    peer = Peer({"GET /list_environments": listed, "POST /create": unknown})
+    async with connected(peer) as client:
+        with pytest.raises(EnvironmentNotFound, match="this server has: 'other', 'third'") as caught:
+            await client.environment("env").session(TASK).__aenter__()
+        assert (client.open_sessions, client.leaked_sessions) == (0, 0)
+        with pytest.raises(EnvironmentNotFound):  # without a session: what was found by the old list is forgotten
+            await client.environment("env").session(TASK).__aenter__()
+    assert (caught.value.available, caught.value.session_id) == (["other", "third"], "s1")
+    assert peer.paths() == [
+        "GET /list_environments",
+        "POST /create_session",
+        "POST /create",
+        "POST /delete",
+        "POST /delete_session",
+        "GET /list_environments",
+    ]
+
+
+async def test_environment_that_a_server_without_a_list_does_not_know_is_told_as_such():
+    unknown = httpx.Response(404, json={"detail": "unknown environment 'env'"})
+    async with connected(Peer({"GET /list_environments": MISSING, "POST /create": unknown})) as client:
+        with pytest.raises(EnvironmentNotFound, match="none that it lists"):
+            await client.environment("env").session(TASK).__aenter__()
