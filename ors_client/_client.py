@@ -50,7 +50,8 @@ class AsyncClient:
             loops, and connections belong to one. The default is aiohttp's on asyncio and httpcore's on trio; it honours
             the proxies and certificates that the environment's variables name.
         headers: Sent with every request, as some proxies want. Those that authenticate show in no error.
-        max_sessions: How many sessions may be open at a time; further ones wait, in their order, to be entered.
+        max_sessions: How many sessions may be open at a time; further ones wait, in their order, to be entered. Where
+            none ends for `Timeouts.start_up`, as when one waits within another, that is a `DeadlineExceeded`.
 
     Raises:
         ValueError: The URL, the key, a header or `max_sessions` can't be used.

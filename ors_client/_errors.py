@@ -159,17 +159,25 @@ class DeadlineExceeded(ORSError, TimeoutError):
         limit: The limit's name in `Timeouts`, or the argument that set it.
         seconds: Its length.
         doing: What was waited for.
+        advice: What to do.
     """
 
     anchor = "deadlineexceeded"
 
     def __init__(
-        self, doing: str, *, limit: str, seconds: float, url: str | None = None, session_id: str | None = None
+        self,
+        doing: str,
+        *,
+        limit: str,
+        seconds: float,
+        url: str | None = None,
+        session_id: str | None = None,
+        advice: str = "raise that limit if the wait is expected",
     ) -> None:
         self.limit = limit
         self.seconds = seconds
         super().__init__(
-            f"{doing} did not finish within {limit}={seconds:g} seconds; raise that limit if the wait is expected.",
+            f"{doing} did not finish within {limit}={seconds:g} seconds; {advice}.",
             url=url,
             session_id=session_id,
         )

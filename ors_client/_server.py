@@ -27,6 +27,7 @@ from ._errors import (
 from ._keepalive import Entry, Keepalive
 from ._operations import Address, Operation, create_session, list_environments, version
 from ._retry import is_missing_route
+from ._room import Room
 from ._transport import Transport
 
 _logger = logging.getLogger("ors_client")
@@ -45,30 +46,6 @@ Route = tuple[str, str | None]
 def deployment_of(name: str | None) -> str | None:
     """Return the deployment that a name stands for, or `None` where it is an environment's own."""
     return name if name is not None and "/" in name else None
-
-
-class Seat:
-    """One session's place among those that may be open at a time; not the session, which it must not keep alive.
-
-    Args:
-        room: All places; `None` is room without end.
-    """
-
-    def __init__(self, room: anyio.CapacityLimiter | None) -> None:
-        self._room = room
-        self._taken = False
-
-    async def take(self) -> None:
-        """Wait for a place, in the order of asking."""
-        if self._room is not None:
-            await self._room.acquire_on_behalf_of(self)
-            self._taken = True
-
-    def give_back(self) -> None:
-        """Leave the place, if it is held; on the event loop that took it."""
-        if self._room is not None and self._taken:
-            self._taken = False
-            self._room.release_on_behalf_of(self)
 
 
 class _Pass:
@@ -106,7 +83,11 @@ class Server:
     def __init__(self, transport: Transport, keepalive: Keepalive, *, max_sessions: int | None = None) -> None:
         self.transport = transport
         self.keepalive = keepalive
-        self.room = None if max_sessions is None else anyio.CapacityLimiter(max_sessions)
+        self.room = (
+            None
+            if max_sessions is None
+            else Room(max_sessions, seconds=transport.timeouts.start_up, url=transport.destination.layout.sessions)
+        )
         self.missing: set[Route] = set()
         """Routes that were found not to be there."""
         self._present: set[Route] = set()

@@ -54,7 +54,8 @@ from ._operations import (
 )
 from ._patience import Patience
 from ._retry import backoff
-from ._server import Seat, Server, deployment_of
+from ._room import Seat
+from ._server import Server, deployment_of
 from ._shield import see_out
 from ._transport import BodySecretsRefused
 from ._types import (

@@ -15,8 +15,9 @@ class Timeouts:
         response: For the headers of a plain request, and of a call. Environments answer at once unless their event loop
             is blocked, which was seen for half a minute.
         silence: For the next byte of a stream. Servers send a keepalive comment every ten seconds, so four were missed.
-        start_up: For an environment to set itself up, a starting backend to be ready, room to be free, or a server that
-            has answered before to come back. Containers take minutes.
+        start_up: For an environment to set itself up, a starting backend to be ready, room to be free on a full server
+            or the next place under `max_sessions`, or a server that has answered before to come back. Containers take
+            minutes.
         call: For one tool call from beginning to end. None: a stream that shows life is not cut, as tools may run for
             an hour.
         close: For a session to be deleted, its environment's teardown included, and for a client to close.

@@ -452,3 +452,34 @@ async def test_environment_that_a_server_without_a_list_does_not_know_is_told_as
     async with connected(Peer({"GET /list_environments": MISSING, "POST /create": unknown})) as client:
         with pytest.raises(EnvironmentNotFound, match="none that it lists"):
             await client.environment("env").session(TASK).__aenter__()
+
+
+async def test_session_that_waits_for_the_one_around_it_is_told_which_limits_it_met():
+    async with connected(Peer(), max_sessions=1, timeout=Timeouts(start_up=0.2)) as client:
+        async with client.environment().session(TASK):
+            with pytest.raises(DeadlineExceeded, match=r"max_sessions=1 .* start_up=0\.2 .* max_sessions,") as caught:
+                await client.environment().session(TASK).__aenter__()
+        assert caught.value.limit == "start_up"
+        async with client.environment().session(TASK) as session:  # the queue is as it was before
+            assert (await session.call_tool("go")).text == "gone"
+
+
+async def test_queue_that_moves_may_take_longer_than_the_limit_on_one_that_stands_still():
+    done = []
+
+    async def take_a_while(_):
+        await anyio.sleep(0.5)
+        return said("gone")
+
+    async with connected(Peer({"POST /call": take_a_while}), max_sessions=1, timeout=Timeouts(start_up=2)) as client:
+
+        async def play():
+            async with client.environment().session(TASK) as session:
+                done.append((await session.call_tool("go")).text)
+
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            for _ in range(6):
+                group.start_soon(play)
+        assert anyio.current_time() - began > 2
+    assert done == ["gone"] * 6

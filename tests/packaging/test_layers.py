@@ -27,6 +27,7 @@ ORDER = {
         "_retry",
         "_patience",
         "_shield",
+        "_room",
         "_connections",
         "_pool",
         "_transport",
