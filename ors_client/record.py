@@ -84,7 +84,7 @@ class EpisodeRecord(_Model):
 
     Args:
         v: The format's version; readers of 1 can read whatever only adds fields.
-        environment: Its name on the server, where one was given.
+        environment: Its name on the server, where it is known.
         target: Where the server is, without credentials.
         split: The task's split.
         index: The task's number in it, from 0.

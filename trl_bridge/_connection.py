@@ -51,6 +51,7 @@ class Live:
         tools_logged: Names of tools that were missing there.
         trouble: Kinds of failures and cuts that were met.
         running: Episodes that have not ended.
+        environment: Its name on the servers; where it was not given, it is known once a session was opened.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,6 +63,7 @@ class Live:
         self.tools_logged: set[str] = set()
         self.trouble: set[str] = set()
         self.running: set[Running] = set()
+        self.environment = settings.name
         self.secrets = settings.secrets
         self._servers: Servers | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -219,6 +219,8 @@ class Episode:
         try:
             await session.__aenter__()
             self.rollout.session_id = session.session_id
+            if self.live.environment is None:
+                self.live.environment = await server.environment.name()  # which the client knows by now
             content = to_content(
                 await session.get_prompt(), images=settings.images, max_chars=settings.max_output_chars, empty=""
             )
@@ -335,7 +337,7 @@ class Episode:
     def _as_record(self) -> EpisodeRecord:
         settings, rollout = self.live.settings, self.rollout
         return EpisodeRecord(
-            environment=settings.name,
+            environment=self.live.environment,
             target=settings.target,
             split=rollout.split,
             index=rollout.index,

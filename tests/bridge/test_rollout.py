@@ -560,6 +560,14 @@ def test_record_tells_where_a_calls_seconds_went_and_the_page_shows_it(make_spec
     assert "server, each call" in page
 
 
+def test_record_names_the_only_environment_where_no_name_was_given(make_spec, echo_server, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    environment = make_spec(echo_server.url, record=path).environment_factory()
+    environment.reset(task_index=0)
+    environment.echo(text="hello")
+    assert [episode.environment for episode in read(path)] == ["echoenvironment"]
+
+
 def test_record_tells_what_broke_an_episode(failing, proxy, tmp_path):
     path = tmp_path / "episodes.jsonl"
     environment = failing(record=path)
