@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from ._credentials import Veil
+from ._credentials import Veil, credentials_in
 from ._types import Block, CallTimes, JSONObject
 
 try:
@@ -26,7 +26,17 @@ try:
 except ImportError:  # Windows: threads are kept apart there, processes are not
     fcntl = None
 
-__all__ = ["CallRecord", "EpisodeRecord", "RecordWriter", "numbered", "parts", "read", "redacted", "written"]
+__all__ = [
+    "CallRecord",
+    "EpisodeRecord",
+    "RecordWriter",
+    "credentials_in",
+    "numbered",
+    "parts",
+    "read",
+    "redacted",
+    "written",
+]
 
 logger = logging.getLogger(__name__)
 

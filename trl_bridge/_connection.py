@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Rollouts, Secret, TaskRef
-from ors_client.record import EpisodeRecord, RecordWriter, redacted
+from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
 
 from ._failures import ResetRate
 from ._loop import BackgroundLoop
@@ -84,6 +84,8 @@ class Live:
                 retry=settings.retry,
                 keepalive=settings.keepalive,
                 timeout=settings.timeout,
+                limits=settings.limits,
+                headers=settings.headers,
             )
             await client.__aenter__()
             servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
@@ -93,7 +95,7 @@ class Live:
         if settings.rollouts:
             self._rollouts = servers[0].client.rollouts
         if settings.record:
-            self._record = RecordWriter(settings.record, hide=_hidden(settings.api_key, self.secrets))
+            self._record = RecordWriter(settings.record, hide=self._hidden())
 
     async def close(self) -> None:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
@@ -172,11 +174,26 @@ class Live:
             except OSError as error:
                 logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
-            hidden = redacted(episode, _hidden(self.settings.api_key, self.secrets))
+            hidden = redacted(episode, self._hidden())
             try:
                 tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # a model may write NaN, which JSON has not
                 logger.warning("The catalogue could not be told of an episode: %s", error)
+
+    def _hidden(self) -> list[str]:
+        """Return what no record shows."""
+        values = [*credentials_in(self.settings.headers or {})]
+        if self.settings.api_key:
+            values.append(self.settings.api_key)
+        for secret in (self.secrets or {}).values():
+            match secret:
+                case str():
+                    values.append(secret)
+                case Secret():
+                    values.append(secret.value)
+                case (value, _):
+                    values.append(value)
+        return values
 
 
 class Connection:
@@ -299,17 +316,3 @@ def _catalogue_secrets(api_key: str | None, layout: Layout) -> Secrets | None:
     key = api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
     hosts = [host for url in (layout.api, layout.sessions) if (host := urlsplit(url).hostname)]
     return {"api_key": Secret(key, tuple(hosts))} if key else None
-
-
-def _hidden(api_key: str | None, secrets: Secrets | None) -> list[str]:
-    """Return what no record shows."""
-    values = [api_key] if api_key else []
-    for secret in (secrets or {}).values():
-        match secret:
-            case str():
-                values.append(secret)
-            case Secret():
-                values.append(secret.value)
-            case (value, _):
-                values.append(value)
-    return values

@@ -1,7 +1,7 @@
 """Everything that a spec's rollouts are told, as one frozen value that crosses process boundaries.
 
-Holds choices and checks them; opens nothing. A `repr` shows neither the key nor the secrets; a pickle carries both, as
-a worker needs them.
+Holds choices and checks them; opens nothing. A `repr` shows neither the key nor the secrets nor the headers; a pickle
+carries them, as a worker needs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, SupportsIndex, cast, get_args
 
-from ors_client import KeepalivePolicy, Layout, RetryPolicy, Secret, TaskRef, Timeouts
+from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, Secret, TaskRef, Timeouts
 
 from ._scoring import Scoring
 
@@ -70,6 +70,8 @@ class Settings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     keepalive: KeepalivePolicy = field(default_factory=KeepalivePolicy)
     timeout: Timeouts = field(default_factory=Timeouts)
+    limits: Limits = field(default_factory=Limits)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     key: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
 
     def __post_init__(self) -> None:

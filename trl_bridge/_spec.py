@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import TracebackType
@@ -19,6 +19,7 @@ from ors_client import (
     AsyncSession,
     KeepalivePolicy,
     Layout,
+    Limits,
     RetryPolicy,
     Task,
     TaskRef,
@@ -102,6 +103,9 @@ class OpenRewardSpec:
         retry: What is repeated, how often and how fast.
         keepalive: How sessions are kept while the model thinks.
         timeout: How long is waited for what.
+        limits: How much a server can make this process hold.
+        headers: Sent with every request, as some proxies want. A pickled spec carries them, as it does the key; no
+            `repr` shows them, and no record those that authenticate.
 
     Raises:
         ValueError: The arguments do not make sense, alone or together.
@@ -148,6 +152,8 @@ class OpenRewardSpec:
         retry: RetryPolicy | None = None,
         keepalive: KeepalivePolicy | None = None,
         timeout: Timeouts | None = None,
+        limits: Limits | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         _check_choice(num_tasks, indices)
         servers, name = _places(target, env_name)
@@ -195,6 +201,8 @@ class OpenRewardSpec:
             retry=retry or RetryPolicy(),
             keepalive=keepalive or KeepalivePolicy(),
             timeout=timeout or Timeouts(),
+            limits=limits or Limits(),
+            headers=None if headers is None else dict(headers),
         )
         self._connection = connect(settings)
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from episodes import say
 from servers import serve
 
 from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client import AsyncClient, Layout, RetryPolicy, Timeouts, TransportError
+from ors_client import AsyncClient, Layout, Limits, RetryPolicy, Timeouts, TransportError
 from trl_bridge._environment import seat_of
 from trl_bridge._servers import Server, Servers
 
@@ -88,6 +90,39 @@ def test_server_gets_the_secrets_it_is_given(make_spec, server, tmp_path):
     assert json.loads(environment.reveal()) == {"my_password": "very secret"}
     environment._close()
     assert "very secret" not in path.read_text()
+
+
+# --- Headers and limits
+
+
+def test_header_reaches_the_server_from_every_copy_and_shows_nowhere(make_spec, ours, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    headers = {"X-Auth-Token": "hello from a proxy", "X-Tenant": "match"}
+    with FaultProxy(ours.url) as proxy:
+        spec = make_spec(proxy.url, env_name="echoenvironment", headers=headers, record=path)
+        factory = spec.environment_factory
+        assert say(factory, "hello from a proxy")[0] == "no match (got 'hello from a proxy')"
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            pool.submit(say, factory, "hello from a proxy").result(60)
+        shown = repr(spec) + repr(factory) + repr(spec._connection.settings)
+        assert "hello from a proxy" not in shown
+        spec.close()
+        assert proxy.count("POST", "/create") >= 2
+        assert {request.header("X-Auth-Token") for request in proxy.requests} == {"hello from a proxy"}
+        assert {request.header("X-Tenant") for request in proxy.requests} == {"match"}
+    written = path.read_text()
+    assert "hello from a proxy" not in written
+    assert "no match" in written  # what does not authenticate is no secret
+
+
+def test_limit_that_an_answer_breaks_is_the_episodes_failure(make_spec, ours):
+    spec = make_spec(ours.url, env_name="awkwardenvironment", limits=Limits(result_bytes=100_000))
+    environment = spec.environment_factory()
+    environment.reset(task_index=0)
+    environment.exact(json_length=50_000)
+    assert environment.status == "unscored"
+    environment.exact(json_length=200_000)
+    assert environment.status == "failed: LimitExceeded"
 
 
 # --- Several servers
