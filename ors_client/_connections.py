@@ -289,9 +289,24 @@ def was_never_sent(error: Exception) -> bool:
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
 
 
-def describe(error: Exception) -> str:
-    """Say what failed, in the words of the library that met it first."""
+def describe(error: Exception, *, connect: float) -> str:
+    """Say what failed, in the words of the library that met it first, or which limit ran out.
+
+    Args:
+        error: What a library raised.
+        connect: Seconds that a connection had to be made.
+    """
     first = error
     while first.__cause__ is not None and isinstance(first.__cause__, Exception):
         first = first.__cause__
+    # What the system or httpx-aiohttp calls a time-out of connecting has a number, and may be another failure.
+    if _is_connect_timeout(error) and getattr(first, "errno", None) is None:
+        return f"no connection was made within connect={connect:g} seconds"
     return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+
+
+def _is_connect_timeout(error: Exception) -> bool:
+    if isinstance(error, httpx.ConnectTimeout):
+        return True
+    timeout = getattr(sys.modules.get("aiohttp"), "ConnectionTimeoutError", None)
+    return timeout is not None and isinstance(error, timeout)

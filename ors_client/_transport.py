@@ -200,7 +200,8 @@ class Transport:
             except foreign_errors() as error:
                 if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
                     raise
-                fault = Fault(self.show(describe(error)), delivered=not was_never_sent(error))
+                reason = self.show(describe(error, connect=self.timeouts.connect))
+                fault = Fault(reason, delivered=not was_never_sent(error))
         if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
             return self._conclude(operation, stream)
         if fault is None:

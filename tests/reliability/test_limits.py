@@ -189,7 +189,14 @@ def test_call_that_takes_too_long_names_what_limited_it(ours: Server, limits, ar
         assert (caught.value.limit, caught.value.seconds) == (name, 0.5)
 
 
-def test_connection_that_is_never_accepted_meets_its_limit() -> None:
+def test_connection_that_is_never_accepted_meets_its_limit_and_names_it(backend: str) -> None:
+    async def main(url: str) -> TransportError:
+        limits = Timeouts(connect=0.3)
+        async with AsyncClient(url, timeout=limits, retry=RetryPolicy(attempts=2, first_delay=0.01)) as client:
+            with pytest.raises(TransportError) as caught:
+                await client.list_environments()
+        return caught.value
+
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -199,14 +206,9 @@ def test_connection_that_is_never_accepted_meets_its_limit() -> None:
             filler.setblocking(False)
             filler.connect_ex(address)
         try:
-            client = Client(
-                f"http://127.0.0.1:{address[1]}",
-                timeout=Timeouts(connect=0.3),
-                retry=RetryPolicy(attempts=2, first_delay=0.01),
-            )
-            with client, pytest.raises(TransportError) as caught:
-                client.list_environments()
-            assert caught.value.attempts == 2
+            error = anyio.run(main, f"http://127.0.0.1:{address[1]}", backend=backend)
         finally:
             for filler in fillers:
                 filler.close()
+    assert error.attempts == 2
+    assert error.reason == "no connection was made within connect=0.3 seconds"
