@@ -28,8 +28,8 @@ class Settings:
         servers: Where sessions are opened; `None` is the catalogue.
         name: The environment's name there; `None` is the only one.
         call_timeout: Seconds for one call.
-        episode_timeout: Seconds from the first request of an episode; what runs then is cut and keeps its score, and an
-            opening that is not done has failed.
+        episode_timeout: Seconds from the first request of an episode, for which `max_concurrency` has made room; what
+            runs then is cut and keeps its score, and an opening that is not done has failed.
         max_calls: Calls of one episode that are sent; the next one is answered on the spot and ends it.
         max_output_chars: Characters of one prompt or output that the model sees; the middle goes first.
         max_episode_chars: Characters of all outputs of an episode that the model sees.

@@ -73,7 +73,7 @@ class OpenRewardSpec:
         max_episode_chars: The most characters of all outputs of an episode; it then ends, with its score.
         max_calls: The most calls of an episode; it then ends, with its score.
         call_timeout: Seconds for one call; a longer one breaks the episode. `None` waits as long as it shows life.
-        episode_timeout: Seconds for an episode; it then ends, with its score.
+        episode_timeout: Seconds for an episode from the moment it asks for its session; it then ends, with its score.
         reward: Which step rewards count: `"last"`, `"sum"`, `"mean"` or `"max"` of those that are not null.
         unscored: The reward of a rollout that nothing scored; `None` leaves it out.
         on_failure: The reward of a rollout that the infrastructure broke: `"unscored"`, `"keep"`, or a number.
@@ -82,7 +82,8 @@ class OpenRewardSpec:
         max_failure_rate: The share of the last 32 resets that may fail before the run is stopped; as soon as more have
             failed, so that `0.0` stops it at the first.
         owns_reward: Give the environments a `get_reward`, for trainers that hand reward functions no environments. The
-            trainer's `reward_funcs` is then `None`.
+            trainer's `reward_funcs` is then `None`. It is the reward function that logs `environment/...` and attaches
+            the trainer after the first batch: without it nothing is logged, and `attach` has to be called.
         images: Pass images on, to a model that sees them; otherwise text says what is left out.
         forward_api_key: Whether a catalogue environment gets the key as a secret.
         terminal_tool: Hand the model's last message, if it calls nothing, to the environment's terminal tool when the
@@ -92,7 +93,9 @@ class OpenRewardSpec:
         prompts: Where the prompt comes from: `"reset"`, or `"dataset"`, which fetches all prompts once and lets resets
             return at once, or `"messages"`, which does so with conversations: TRL can add no turns in a reset. Right
             only where a prompt depends on nothing but its task.
-        max_concurrency: The most openings and calls at one time in each process.
+        max_concurrency: The most openings and calls at one time in each process. An opening waits for as long as those
+            before it take, which only their own limits bound (`call_timeout`, `Timeouts.start_up`): its episode has not
+            begun, and no limit of its own runs. A call waits within its `episode_timeout`.
         look_ahead: With `attach`, open up to so many sessions of the next batch in each process while the trainer
             trains on this one, for environments whose setup takes long. Those of this batch are deleted by then. The
             first batch of an epoch is not foreseen.

@@ -234,6 +234,16 @@ def test_openings_and_calls_at_one_time_are_as_many_as_allowed(make_spec):
         spec.close()
 
 
+def test_opening_that_waits_for_its_turn_uses_up_no_time_of_its_episode(make_spec):
+    with serve("ours", "--env", "echo", "--reset-seconds", "2") as slow:
+        spec = make_spec(slow.url, max_concurrency=1, episode_timeout=5.0, discover_task_tools=False)
+        environments = [spec.environment_factory() for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda environment: environment.reset(task_index=0), environments))
+        assert [environment.status for environment in environments] == ["unscored"] * 3  # and open, the last after six
+        spec.close()
+
+
 # --- Prompts in the dataset
 
 
