@@ -1,6 +1,7 @@
 """What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,11 @@ settings.register_profile(
     "ors", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("ors")
+
+
+# A shell that runs the tests in the background has Ctrl-C ignored by them and by the programs that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
