@@ -94,11 +94,13 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         if self._server is not None and self._server.open:
             raise ClientStateError("This client is open already; open another one beside it.")
-        # A ping that is not answered within an interval has failed; a longer wait would hold up the next.
-        pings = replace(self._timeouts, response=max(self._keepalive_policy.interval, 1.0))
+        # A ping that is not answered within an interval has failed; a longer wait would hold up the next, and one of
+        # more than a third of the tolerance would leave no time for three.
+        policy = self._keepalive_policy
+        pings = replace(self._timeouts, response=max(min(policy.interval, policy.tolerance / 3), 1.0))
         keepalive = Keepalive(
             lambda: self._transport(pings),
-            policy=self._keepalive_policy,
+            policy=policy,
             split=self._destination.layout.is_split,
             close=self._timeouts.close,
         )

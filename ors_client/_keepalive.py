@@ -233,8 +233,12 @@ class Keepalive:
         else:
             entry.alive_at = began
             entry.failures = 0
-        rest = self._policy.interval - (time.monotonic() - began)
-        self._beat_later(max(rest, self._policy.interval / 10), thread, entry)
+        interval, now = self._policy.interval, time.monotonic()
+        rest = interval - (now - began)
+        if entry.failures:  # the others that it takes must fail while the tolerance lasts
+            left = self._policy.tolerance - (now - entry.alive_at)
+            rest = min(rest, left / max(_FAILURES - entry.failures, 1) + interval * _TOGETHER)
+        self._beat_later(max(rest, interval / 10), thread, entry)
 
     def _lose(self, entry: Entry, reason: str) -> None:
         on_lost, entry.on_lost = entry.on_lost, None

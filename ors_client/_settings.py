@@ -75,7 +75,10 @@ class KeepalivePolicy:
 
     Args:
         interval: Seconds between the pings of one session. Servers reap after 900; the standard's example is 10.
-        tolerance: Seconds without any successful ping after which a session counts as lost. One fault never does.
+        tolerance: Seconds without any successful ping after which a session counts as lost, once three have failed: one
+            fault never is enough. Where it is less than three intervals, pings follow a failure sooner, to fail in
+            time. An answer of "not yet" (429, or a backend that is starting) is no failure, however often: the server
+            is there, and the next call tells whether the session is.
     """
 
     interval: float = 10.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import httpx
 import pytest
@@ -103,6 +104,40 @@ def test_session_is_pinged_again_after_an_error_that_nobody_foresaw(caplog):
     assert twice.wait(10)
     keepalive.close()
     assert [record.getMessage() for record in caplog.records] == ["A ping failed: KeyError('surprise')"]
+
+
+def test_three_pings_fail_within_a_tolerance_of_one_interval():
+    lost = threading.Event()
+    pings = []
+
+    async def broken(_):
+        pings.append(time.monotonic())
+        return httpx.Response(500, json={"detail": "no"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": broken}), policy=KeepalivePolicy(interval=2.0, tolerance=2.0))
+    keepalive.watch(keepalive.own("s1"), lambda _: lost.set())
+    assert lost.wait(30)
+    keepalive.close()
+    assert len(pings) == 3
+    assert pings[-1] - pings[0] < 3.0  # two intervals are four seconds
+
+
+def test_pings_that_a_full_server_puts_off_lose_no_session():
+    often = threading.Event()
+    reasons = []
+    pings = []
+
+    async def full(_):
+        pings.append(1)
+        if len(pings) == 30:
+            often.set()
+        return httpx.Response(429, json={"detail": "slow down"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": full}), policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
+    keepalive.watch(keepalive.own("s1"), reasons.append)
+    assert often.wait(30)
+    keepalive.close()
+    assert reasons == []
 
 
 def test_session_whose_deletion_fails_in_a_way_that_nobody_foresaw_is_reported():
