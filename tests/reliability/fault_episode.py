@@ -17,25 +17,32 @@ from ors_client import (
     AsyncClient,
     AsyncEnvironment,
     AsyncSession,
+    GroupCandidate,
     KeepalivePolicy,
+    Layout,
     Limits,
+    Message,
     ORSError,
     RetryPolicy,
     TaskRef,
+    TextBlock,
     Timeouts,
 )
 
+KEY = "sk-Faults-5c20"
+DEPLOYMENT = "owner/name"
 TOOL = "exact"
 LENGTH = 12_000  # of the result's JSON: two chunks and an end
 
-TIMEOUTS = Timeouts(connect=3.0, response=2.5, silence=2.5, start_up=5.0, close=3.0)
+SHORT = Timeouts(connect=3.0, response=2.5, silence=2.5, start_up=5.0, close=3.0)
+PATIENT = Timeouts(connect=30.0, response=30.0, silence=30.0, start_up=60.0, close=30.0)
 RETRY = RetryPolicy(attempts=ATTEMPTS, first_delay=0.02, max_delay=0.1)
 LIMITS = Limits(result_bytes=500_000, events=5_000, redirects=REDIRECTS)
 PINGS = KeepalivePolicy(interval=0.1, tolerance=30.0)
 NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
 
 _TOGETHER = 24  # cases at a time: they mostly wait
-_HANG = 40.0  # seconds after which a case counts as hanging; the longest takes eight
+_HANG = 120.0  # seconds after which a case counts as hanging; the longest takes eight
 
 
 @dataclass
@@ -65,8 +72,15 @@ class Seen:
     crash: Exception | None = None
 
 
-def observe(cases: Sequence[Case], server: Server, *, backend: str) -> dict[str, Seen]:
-    """Run the cases, each with a client and a proxy of its own, and then ask the journal what ran."""
+def observe(cases: Sequence[Case], server: Server, platform: Server, *, backend: str) -> dict[str, Seen]:
+    """Run the cases, each with a client and a proxy of its own, and then ask the journal what ran.
+
+    Args:
+        cases: What to run.
+        server: Has every environment.
+        platform: Serves the deployment to those who have the key, with an API host.
+        backend: The event loop.
+    """
     seen = {case.id: Seen() for case in cases}
 
     async def run_all() -> None:
@@ -76,7 +90,7 @@ def observe(cases: Sequence[Case], server: Server, *, backend: str) -> dict[str,
             async with room:
                 try:
                     with anyio.fail_after(_HANG):
-                        await _run(case, server.url, seen[case.id])
+                        await _run(case, server, platform, seen[case.id])
                 except Exception as error:  # noqa: BLE001 - of one case, which its own test tells of
                     seen[case.id].crash = error
 
@@ -86,25 +100,39 @@ def observe(cases: Sequence[Case], server: Server, *, backend: str) -> dict[str,
 
     anyio.run(run_all, backend=backend)
     gc.collect()  # what the HTTP libraries left lying about is theirs, and is complained of here
-    ran = [entry["sid"] for entry in server.journal.executions(TOOL)]
+    ran = {
+        "call": [entry["sid"] for entry in server.journal.executions(TOOL)],
+        "score_group": [entry["sid"] for entry in server.journal.entries("score_group")],
+    }
     live = set(server.live())
-    for result in seen.values():
-        result.executions = sum(sid in result.sessions for sid in ran)
+    for case in cases:
+        result = seen[case.id]
+        step = ran["score_group" if case.endpoint.name == "score_group" else "call"]
+        result.executions = sum(sid in result.sessions for sid in step)
         result.left = result.sessions & live
     return seen
 
 
-async def _run(case: Case, upstream: str, seen: Seen) -> None:
+async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None:
     endpoint = case.endpoint
-    with FaultProxy(upstream, idle_timeout=1.0 if case.idle else None) as proxy:
+    with FaultProxy(
+        platform.urls[0] if endpoint.kind == "api" else server.url, idle_timeout=1.0 if case.idle else None
+    ) as proxy:
         meets: Iterable = case.meets if isinstance(case.meets, tuple) else () if case.meets is None else (case.meets,)
         for fault in meets:
             proxy.add(Rule(endpoint.method, endpoint.path, fault, times=case.times))
         pings = PINGS if endpoint.kind == "ping" else NO_PINGS
-        client = AsyncClient(proxy.url, timeout=TIMEOUTS, retry=RETRY, limits=LIMITS, keepalive=pings)
+        place, key = proxy.url, None
+        if endpoint.kind == "api":
+            place, key = Layout(api=proxy.url, sessions=platform.url), KEY
+        elif endpoint.name == "delete_session":  # where there are two hosts, an id is given back by itself
+            place = Layout(api=server.url, sessions=proxy.url)
+        client = AsyncClient(
+            place, api_key=key, timeout=SHORT if case.runs_out else PATIENT, retry=RETRY, limits=LIMITS, keepalive=pings
+        )
         async with client:
             try:
-                await _episode(case, client, proxy, seen)
+                await (_ask_api if endpoint.kind == "api" else _episode)(case, client, proxy, seen)
             except ORSError as error:
                 seen.error = error
         seen.leaked = client.leaked_sessions
@@ -114,12 +142,32 @@ async def _run(case: Case, upstream: str, seen: Seen) -> None:
         seen.sessions = {request.header("X-Session-ID") or "" for request in proxy.find("POST", "/create")}
 
 
+async def _ask_api(case: Case, client: AsyncClient, proxy: FaultProxy, seen: Seen) -> None:
+    environment = client.environment(DEPLOYMENT)
+
+    async def ask() -> None:
+        if case.endpoint.name == "required_secrets":
+            value = await environment.required_secrets()
+            right = value == []
+        else:
+            value = await environment.task_difficulty(split="train")
+            right = len(value) == 1
+        if not right:
+            seen.wrong = value
+
+    # A server that has answered before is waited for when it is gone.
+    await (environment.task_difficulty if case.endpoint.name == "required_secrets" else environment.required_secrets)()
+    await _with_fault(case, proxy, ask)
+
+
 async def _episode(case: Case, client: AsyncClient, proxy: FaultProxy, seen: Seen) -> None:
-    environment = client.environment("awkwardenvironment")
+    scores = case.endpoint.name == "score_group"
+    environment = client.environment("chatenvironment" if scores else "awkwardenvironment")
     session = environment.session(TaskRef("train", 0))
     if case.endpoint.kind == "read":
-        await client.server_version()  # a server that has answered before is waited for when it is gone
-        await _with_fault(case, proxy, lambda: _look(case, environment, seen))
+        # A server that has answered before is waited for when it is gone.
+        await (environment.name if case.endpoint.name == "version" else client.server_version)()
+        await _with_fault(case, proxy, lambda: _look(case, client, environment, seen))
     if case.endpoint.kind in {"open", "create"}:
         await environment.list_tools()
         await _with_fault(case, proxy, session.__aenter__)
@@ -134,8 +182,20 @@ async def _episode(case: Case, client: AsyncClient, proxy: FaultProxy, seen: See
             await session.aclose()
 
 
-async def _look(case: Case, environment: AsyncEnvironment, seen: Seen) -> None:
+async def _look(case: Case, client: AsyncClient, environment: AsyncEnvironment, seen: Seen) -> None:
     match case.endpoint.name:
+        case "version":
+            value = await client.server_version()
+            right = (value is None) == case.expected.nothing
+        case "splits":
+            value = await environment.list_splits()
+            right = "train" in [split.name for split in value]
+        case "num_tasks":
+            value = await environment.num_tasks("train")
+            right = value == 1
+        case "task":
+            value = await environment.get_task("train", 0)
+            right = value.spec == {"id": "awkward"}
         case "list_environments":
             value = await environment.name()
             right = value == "awkwardenvironment"
@@ -170,7 +230,16 @@ async def _use(case: Case, session: AsyncSession, proxy: FaultProxy, seen: Seen)
         if output.text != exact_text(LENGTH):
             seen.wrong = output
 
-    await (_with_fault(case, proxy, call) if case.endpoint.kind == "call" else call())
+    async def score() -> None:
+        said = GroupCandidate(messages=[Message(role="user", blocks=[TextBlock(text="x")])])
+        scores = await session.score_group([said, said])
+        if [each.reward for each in scores] != [1.0, 1.0]:
+            seen.wrong = scores
+
+    if case.endpoint.kind == "call":
+        await _with_fault(case, proxy, score if case.endpoint.name == "score_group" else call)
+    else:
+        await call()
 
 
 async def _see_pings(case: Case, session: AsyncSession, proxy: FaultProxy) -> None:

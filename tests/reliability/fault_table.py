@@ -54,7 +54,7 @@ from ors_client import (
 ATTEMPTS = 3  # of the retry policy that all cases run with
 REDIRECTS = 3  # `Limits.redirects`
 
-Kind = Literal["open", "create", "setup", "read", "call", "ping", "delete"]
+Kind = Literal["open", "create", "setup", "read", "api", "call", "ping", "delete"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class Endpoint:
 
     Attributes:
         kind: What a client may do with it: `open` and `read` may be repeated, `setup` may and is waited for, `create`
-            makes an episode, `call` steps one.
+            makes an episode, `call` steps one; `api` is `read` on the API host, and no episode follows.
         stream: Its answer is an event stream.
+        like: It is treated as this one is, which meets every fault on both event loops; so it does on one of them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Endpoint:
     path: str
     kind: Kind
     stream: bool = False
+    like: str = ""
 
 
 ENDPOINTS = (
@@ -79,15 +81,41 @@ ENDPOINTS = (
     Endpoint("tools", "GET", "/tools", "read"),
     Endpoint("tasks", "POST", "/tasks", "read"),
     Endpoint("task_range", "POST", "/task_range", "read"),
+    Endpoint("splits", "GET", "/splits", "read", like="tools"),
+    Endpoint("num_tasks", "POST", "/num_tasks", "read", like="tasks"),
+    Endpoint("task", "POST", "/task", "read", like="tasks"),
+    Endpoint("version", "GET", "/version", "read", like="list_environments"),
+    Endpoint("required_secrets", "GET", "/required-secrets", "api", like="tools"),
+    Endpoint("task_difficulty", "GET", "/task-difficulty", "api", like="tools"),
     Endpoint("create_session", "POST", "/create_session", "open", stream=True),
     Endpoint("create", "POST", "/create", "create"),
     Endpoint("prompt", "GET", "/prompt", "setup"),
     Endpoint("messages", "GET", "/messages", "setup"),
     Endpoint("task_tools", "GET", "/task_tools", "setup"),
     Endpoint("call", "POST", "/call", "call", stream=True),
+    Endpoint("score_group", "POST", "/score_group", "call", stream=True),
     Endpoint("ping", "POST", "/ping", "ping"),
     Endpoint("delete", "POST", "/delete", "delete"),
+    Endpoint("delete_session", "POST", "/delete_session", "delete", like="delete"),
 )
+
+SAMPLE = frozenset(
+    {
+        "refused",
+        "429_seconds",
+        "reset_after_read_always",
+        "reset_after_answer",
+        "502",
+        "silent_before_head",
+        "404_route",
+        "500",
+        "html",
+        "huge_body",
+        "small_pieces",
+        "stale_connection",
+    }
+)
+"""What an endpoint that is like another one meets where it does not meet all."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +124,9 @@ class Expected:
 
     Attributes:
         error: What the caller gets instead of the right value.
+        nothing: The value is `None`, as of a server that has no such route.
         requests: How many requests of the endpoint are sent; `None` where that depends on time.
-        executions: How often the tool of the step runs.
+        executions: How often the tool of the step runs, or the group is scored.
         sessions: How many sessions are made.
         leaked: How many the client says it could not delete.
         calls: How many calls are sent; pings that lose a session keep the next one from being sent.
@@ -106,6 +135,7 @@ class Expected:
     """
 
     error: type[Exception] | None = None
+    nothing: bool = False
     requests: int | None = 1
     executions: int = 1
     sessions: int = 1
@@ -125,6 +155,7 @@ class Case:
         times: To how many of them; `None` is all.
         refused: The server is down when the step begins, and comes back.
         idle: The connections lie idle for this long before the step.
+        runs_out: A limit on waiting is met, and therefore short. In all other cases none is, however busy the machine.
     """
 
     endpoint: Endpoint
@@ -134,6 +165,7 @@ class Case:
     times: int | None = 1
     refused: bool = False
     idle: float = 0.0
+    runs_out: bool = False
 
     @property
     def id(self) -> str:
@@ -151,7 +183,8 @@ class Row:
     times: int | None = 1
     refused: bool = False
     idle: float = 0.0
-    only: str = ""  # one endpoint's name
+    runs_out: bool = False
+    only: tuple[str, ...] = ()  # names of endpoints
     streams: bool | None = None  # only those that are streams, or only those that are not
 
 
@@ -194,6 +227,9 @@ def _lost_always(*, ran: bool) -> dict[str, Expected]:
     }
 
 
+_NO_ROUTE = Expected(nothing=True)
+
+
 def _final(error: type[Exception], *, limit: str | None = None, ran: bool = False) -> dict[str, Expected]:
     """The server said no, or nonsense: never repeated."""
     told = Expected(error, executions=0, limit=limit)
@@ -203,7 +239,7 @@ def _final(error: type[Exception], *, limit: str | None = None, ran: bool = Fals
         call=Expected(error, executions=int(ran), limit=limit),
         ping=Expected(requests=None),
         delete=Expected(requests=None),  # deleted in the background
-    )
+    ) | ({"version": _NO_ROUTE} if error is StatusError else {})
 
 
 def _date(seconds: float) -> str:
@@ -225,11 +261,13 @@ def _never_delivered(now: float) -> Iterator[Row]:
         Status(429),
         {
             **_all(Expected(CapacityError, requests=None, executions=0)),
+            "version": Expected(nothing=True, requests=None),
             "open": Expected(CapacityError, requests=None, executions=0),
             "ping": Expected(requests=None),
             "delete": Expected(requests=None, leaked=1),
         },
         times=None,
+        runs_out=True,
     )
     yield Row(
         "503_starting_always",
@@ -241,6 +279,7 @@ def _never_delivered(now: float) -> Iterator[Row]:
             "delete": Expected(requests=None, leaked=1),
         },
         times=None,
+        runs_out=True,
     )
 
 
@@ -283,26 +322,27 @@ def _perhaps_delivered() -> Iterator[Row]:
 
 
 def _under_a_name() -> Iterator[Row]:
-    for name, fault in (
-        ("reset_after_task_id", CutAfterEvent("task_id")),
-        ("closed_after_task_id", CutAfterEvent("task_id", end="fin")),
-        ("ended_after_task_id", CutAfterEvent("task_id", end="last_chunk")),
-        ("reset_in_chunk", CutInsideEvent("chunk")),
-        ("closed_in_chunk", CutInsideEvent("chunk", skip=3000, end="fin")),
-        ("reset_after_chunk", CutAfterEvent("chunk", nth=2)),
-        ("ended_without_end", CleanEndWithout("end")),
-        ("reset_before_last_line", CutBeforeFinalBlankLine()),
-        ("ended_before_last_line", CutBeforeFinalBlankLine(end="last_chunk")),
+    calls = ("call", "score_group")
+    for name, fault, endpoints in (
+        ("reset_after_task_id", CutAfterEvent("task_id"), calls),
+        ("closed_after_task_id", CutAfterEvent("task_id", end="fin"), calls),
+        ("ended_after_task_id", CutAfterEvent("task_id", end="last_chunk"), calls),
+        ("reset_in_chunk", CutInsideEvent("chunk"), ("call",)),
+        ("closed_in_chunk", CutInsideEvent("chunk", skip=3000, end="fin"), ("call",)),
+        ("reset_after_chunk", CutAfterEvent("chunk", nth=2), ("call",)),
+        ("ended_without_end", CleanEndWithout("end"), calls),
+        ("reset_before_last_line", CutBeforeFinalBlankLine(), calls),
+        ("ended_before_last_line", CutBeforeFinalBlankLine(end="last_chunk"), calls),
     ):
-        yield Row(name, fault, _all(Expected(requests=2)), only="call")
+        yield Row(name, fault, _all(Expected(requests=2)), only=endpoints)
         gave_up = Expected(TransportError, requests=None)
-        yield Row(f"{name}_always", fault, _all(gave_up), times=None, only="call")
+        yield Row(f"{name}_always", fault, _all(gave_up), times=None, only=endpoints)
     for name, fault in (
         ("reset_after_task_id", CutAfterEvent("task_id")),
         ("ended_without_end", CleanEndWithout("end")),
         ("reset_before_last_line", CutBeforeFinalBlankLine()),
     ):
-        yield Row(name, fault, _lost(ran=True), only="create_session")
+        yield Row(name, fault, _lost(ran=True), only=("create_session",))
 
 
 def _silence() -> Iterator[Row]:
@@ -319,6 +359,7 @@ def _silence() -> Iterator[Row]:
             "ping": Expected(requests=None),
             "delete": Expected(requests=None),
         },
+        runs_out=True,
     )
     yield Row(
         "silent_after_head",
@@ -332,12 +373,14 @@ def _silence() -> Iterator[Row]:
             "ping": Expected(requests=None),
             "delete": Expected(requests=None),
         },
+        runs_out=True,
     )
-    yield Row("silent_after_task_id", Silence(None, "after_task_id"), _all(Expected(requests=2)), only="call")
-    yield Row("silent_in_chunk", Silence(None, "mid_chunk"), _all(Expected(requests=2)), only="call")
+    silent, again = Silence(None, "after_task_id"), _all(Expected(requests=2))
+    yield Row("silent_after_task_id", silent, again, only=("call", "score_group"), runs_out=True)
+    yield Row("silent_in_chunk", Silence(None, "mid_chunk"), again, only=("call",), runs_out=True)
     yield Row("late_head", Silence(0.3), _harmless())
     yield Row("late_body", Silence(0.3, "after_headers"), _harmless())
-    yield Row("late_chunk", Silence(0.3, "mid_chunk"), _all(), only="call")
+    yield Row("late_chunk", Silence(0.3, "mid_chunk"), _all(), only=("call",))
 
 
 def _refusals() -> Iterator[Row]:
@@ -358,6 +401,7 @@ def _refusals() -> Iterator[Row]:
             **refused,
             "create": Expected(SetupFailed, executions=0),
             "task_tools": Expected(SetupFailed, executions=0),
+            "api": Expected(requests=2),  # no environment raised it
         },
     )
     gone = Expected(SessionLost, executions=0)
@@ -370,8 +414,13 @@ def _refusals() -> Iterator[Row]:
             fault,
             {"setup": gone, "call": gone, "ping": Expected(SessionLost, executions=0, calls=0)},
         )
-    yield Row("404_episode", StatusAfterForward(404, "Active environment not found"), _all(), only="delete")
-    yield Row("410", StatusAfterForward(410, "Session deleted"), _all(), only="delete")
+    yield Row(
+        "404_episode",
+        StatusAfterForward(404, "Active environment not found"),
+        _all(),
+        only=("delete", "delete_session"),
+    )
+    yield Row("410", StatusAfterForward(410, "Session deleted"), _all(), only=("delete", "delete_session"))
     yield Row(
         "404_environment",
         Status(404, "unknown environment 'x'"),
@@ -381,9 +430,12 @@ def _refusals() -> Iterator[Row]:
     yield Row(
         "404_route", route, {"call": Expected(StatusError, executions=0), "create": Expected(StatusError, executions=0)}
     )
-    for endpoint in ("messages", "task_tools", "task_range", "tasks"):  # each has something else to ask
-        yield Row("404_route", route, _all(), only=endpoint)
-    yield Row("404_route", route, _all(Expected(requests=1)), only="ping", times=None)
+    for endpoint in ("messages", "task_tools", "task_range", "tasks", "num_tasks", "task"):
+        yield Row("404_route", route, _all(), only=(endpoint,))  # there is something else to ask
+    yield Row("404_route", route, _all(_NO_ROUTE), only=("version",))
+    missing = Expected(StatusError, executions=0)
+    yield Row("404_route", route, _all(missing), only=("splits", "required_secrets", "task_difficulty"))
+    yield Row("404_route", route, _all(Expected(requests=1)), only=("ping",), times=None)
 
 
 def _nonsense() -> Iterator[Row]:
@@ -394,7 +446,8 @@ def _nonsense() -> Iterator[Row]:
         ("redirect_to_https", Redirect("https://127.0.0.1/x")),
         ("redirect_without_location", Redirect("")),
     ):
-        yield Row(name, fault, broken)
+        told = {} if name == "html" else {"version": _NO_ROUTE}  # a deployment is redirected to its environment's path
+        yield Row(name, fault, broken | told)
     yield Row(
         "bad_json",
         BadJson(),
@@ -431,6 +484,7 @@ def _nonsense() -> Iterator[Row]:
         "redirect_for_ever",
         Redirect("{path}"),
         {
+            "version": _NO_ROUTE,
             "read": Expected(LimitExceeded, requests=REDIRECTS + 1, executions=0, limit="redirects"),
             "setup": Expected(LimitExceeded, requests=REDIRECTS + 1, executions=0, limit="redirects"),
             "create": Expected(LimitExceeded, requests=REDIRECTS + 1, executions=0, limit="redirects"),
@@ -452,8 +506,8 @@ def _nonsense() -> Iterator[Row]:
 
 
 def _strange() -> Iterator[Row]:
-    yield Row("redirect_307", Redirect("{path}", 307), _again())
-    yield Row("redirect_308", Redirect("{path}", 308), _again())
+    yield Row("redirect_307", Redirect("{path}", 307), _again() | {"version": _NO_ROUTE})
+    yield Row("redirect_308", Redirect("{path}", 308), _again() | {"version": _NO_ROUTE})
     yield Row("byte_order_mark", PrependBom(), _harmless())
     yield Row("one_byte_at_a_time", OneByteAtATime(chunks=False), _harmless(), streams=False)
     yield Row("small_pieces", OneByteAtATime(size=7), _harmless())
@@ -494,13 +548,16 @@ def cases(now: float = 0.0) -> list[Case]:
     found: list[Case] = []
     for row in rows(now):
         for endpoint in ENDPOINTS:
-            if row.only and row.only != endpoint.name:
+            if row.only and endpoint.name not in row.only:
                 continue
             if row.streams is not None and row.streams is not endpoint.stream:
                 continue
-            expected = row.expected.get(endpoint.name, row.expected.get(endpoint.kind))
+            names = (endpoint.name, endpoint.kind, *(("read",) if endpoint.kind == "api" else ()))
+            expected = next((row.expected[name] for name in names if name in row.expected), None)
             if expected is None:
                 continue
+            if endpoint.kind == "api":
+                expected = replace(expected, executions=0, sessions=0)
             if expected.error is not None and endpoint.kind in {"read", "open"}:
                 expected = replace(expected, sessions=0)  # the episode ends before it has one
             found.append(
@@ -512,6 +569,7 @@ def cases(now: float = 0.0) -> list[Case]:
                     times=row.times,
                     refused=row.refused,
                     idle=row.idle,
+                    runs_out=row.runs_out,
                 )
             )
     return found
