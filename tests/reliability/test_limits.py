@@ -68,6 +68,26 @@ def test_endless_stream_ends_in_an_error_that_names_the_limit(ours: Server, back
         assert proxy.count("POST", "/call") == 1
 
 
+def test_result_on_one_line_of_8_megabytes_arrives_whole(ours: Server, backend: str) -> None:
+    """Readers of lines have limits of their own, aiohttp's at 64 KiB."""
+    text = "x" * 8 * MEGABYTE
+    output = {"blocks": [{"type": "text", "text": text}], "reward": 0.5, "finished": False}
+    line = b"data: " + json.dumps({"ok": True, "output": output}).encode()
+
+    async def main(url: str) -> None:
+        async with (
+            AsyncClient(url, keepalive=NO_PINGS) as client,
+            client.environment("slowenvironment").session(slow()) as session,
+        ):
+            await session.get_prompt()
+            result = await session.call_tool("count")
+            assert (result.text == text, result.reward) == (True, 0.5)  # a failure does not print it
+
+    with FaultProxy(ours.url) as proxy:
+        proxy.add(Rule("POST", "/call", ReplaceBody(b"event: task_id\ndata: a\n\nevent: end\n" + line + b"\n\n")))
+        anyio.run(main, proxy.url, backend=backend)
+
+
 _MANY_TOOLS = json.dumps({"tools": [{"name": f"tool{i}"} for i in range(5_000)]}).encode()
 _DEEP = b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 _DEEPISH = b'[{"type": "text", "text": "x", "detail": ' + b'{"a":' * 60 + b"1" + b"}" * 60 + b"}]"
