@@ -98,6 +98,12 @@ ROWS = (
         "test_limits.py::test_call_that_shows_nothing_but_life_outlasts_every_limit",
     ),
     Row(
+        "The reply to `score_group` is lost, which may cost a judge's call",
+        "—",
+        "scored once; `OutcomeUnknown`",
+        _fault("score_group-reset_after_answer"),
+    ),
+    Row(
         "The link breaks again and again, and gets a little further each time",
         "—",
         "resumed, however often",

@@ -20,6 +20,10 @@ def test_cell_names_a_test(row: Row) -> None:
         assert parameter.removesuffix("]") in {case.id for case in cases()}
 
 
+def test_readme_holds_the_table() -> None:
+    assert markdown() in (HERE.parents[1] / "README.md").read_text()
+
+
 def test_table_is_markdown() -> None:
     lines = markdown().splitlines()
     assert len(lines) == len(ROWS) + 2
