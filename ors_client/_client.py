@@ -43,7 +43,8 @@ class AsyncClient:
         api_key: Sent to this server only. `None` takes `OPENREWARD_API_KEY` for the catalogue's own hosts, and no key
             for any other.
         retry: How often what is safe to repeat is repeated.
-        keepalive: How open sessions are kept alive.
+        keepalive: How open sessions are kept alive. Where even looking around takes a session's id, one serves for all
+            that follows within three intervals, and half a minute at most.
         timeout: The limits on every wait.
         limits: How much the server can make this process hold.
         transport: Makes an `httpx.AsyncBaseTransport`. It is called more than once: calls and pings run on two event

@@ -110,7 +110,7 @@ class Keepalive:
     ) -> None:
         self.leaked = 0
         """How many sessions could not be confirmed deleted."""
-        self._policy = policy
+        self.policy = policy
         self._split = split
         self._close = close
         self._make_transport = make_transport
@@ -153,7 +153,7 @@ class Keepalive:
         entry.on_lost = on_lost
         entry.witness = witness
         entry.alive_at = time.monotonic()
-        delay = self._policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
+        delay = self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
         self._running().post(lambda thread: self._beat_later(delay, thread, entry))
 
     def disown(self, entry: Entry) -> None:
@@ -204,7 +204,7 @@ class Keepalive:
         self.close(min(self._close, EXIT_SECONDS))
 
     def _beat_later(self, delay: float, thread: Background, entry: Entry) -> None:
-        early = (time.monotonic() + delay) % (self._policy.interval * _TOGETHER)
+        early = (time.monotonic() + delay) % (self.policy.interval * _TOGETHER)
         thread.later(delay - early, partial(self._beat, thread, entry))
 
     def _beat(self, thread: Background, entry: Entry) -> None:
@@ -226,17 +226,17 @@ class Keepalive:
             foreseen = isinstance(error, ORSError)
             problem = error.message if foreseen else thread.transport.show(repr(error))
             silent = time.monotonic() - entry.alive_at
-            if entry.failures >= _FAILURES and silent >= self._policy.tolerance:
+            if entry.failures >= _FAILURES and silent >= self.policy.tolerance:
                 self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")
                 return
             _logger.log(logging.DEBUG if foreseen else logging.WARNING, "A ping failed: %s", problem)
         else:
             entry.alive_at = began
             entry.failures = 0
-        interval, now = self._policy.interval, time.monotonic()
+        interval, now = self.policy.interval, time.monotonic()
         rest = interval - (now - began)
         if entry.failures:  # the others that it takes must fail while the tolerance lasts
-            left = self._policy.tolerance - (now - entry.alive_at)
+            left = self.policy.tolerance - (now - entry.alive_at)
             rest = min(rest, left / max(_FAILURES - entry.failures, 1) + interval * _TOGETHER)
         self._beat_later(max(rest, interval / 10), thread, entry)
 

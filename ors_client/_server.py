@@ -34,9 +34,11 @@ _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
 
-# Seconds after which an id that nobody looks around with is given back. An account may have room for few sessions, and
-# an id that is not pinged would soon expire anyway; looking around comes in bursts.
-_IDLE_SECONDS = 2.0
+# Seconds after which an id that nobody looks around with is given back. It may take one of the few places of an account,
+# but pauses at a terminal, or between the parts of a program, should not cost another. Without an episode it can't be
+# pinged, so where pings are frequent it goes after three intervals: such a server would not keep it for longer.
+_IDLE_SECONDS = 30.0
+_IDLE_INTERVALS = 3
 
 
 Route = tuple[str, str | None]
@@ -49,10 +51,16 @@ def deployment_of(name: str | None) -> str | None:
 
 
 class _Pass:
-    """A session id without an episode, for requests that demand one; given back once it is idle."""
+    """A session id without an episode, for requests that demand one; given back once it is idle.
 
-    def __init__(self, entry: Entry) -> None:
+    Args:
+        entry: Of the ledger.
+        rest: Seconds without use after which it is idle.
+    """
+
+    def __init__(self, entry: Entry, *, rest: float) -> None:
         self.entry = entry
+        self.rest = rest
         self.lost = False
         self.users = 0
         self.used_at = time.monotonic()
@@ -68,7 +76,7 @@ class _Pass:
     @property
     def idle(self) -> bool:
         """Whether nobody uses it, or has of late."""
-        return self.users == 0 and time.monotonic() - self.used_at >= _IDLE_SECONDS
+        return self.users == 0 and time.monotonic() - self.used_at >= self.rest
 
 
 class Server:
@@ -277,8 +285,9 @@ class Server:
             create_session(deployment=deployment),
             settled=lambda made: entries.append(self.keepalive.own(made, deployment=deployment)),
         )
-        made = self._passes[deployment] = _Pass(entries[0])
-        self.keepalive.later(_IDLE_SECONDS, partial(self._give_back, made, deployment))
+        rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
+        made = self._passes[deployment] = _Pass(entries[0], rest=rest)
+        self.keepalive.later(rest, partial(self._give_back, made, deployment))
         return made
 
     def _give_back(self, known: _Pass, deployment: str | None) -> None:
@@ -290,7 +299,7 @@ class Server:
                 del self._passes[deployment]  # whoever has just taken it meets `SessionLost`, and takes another
             self.keepalive.abandon(known.entry)
         else:
-            self.keepalive.later(_IDLE_SECONDS, partial(self._give_back, known, deployment))
+            self.keepalive.later(known.rest, partial(self._give_back, known, deployment))
 
     def _forget(self, known: _Pass, deployment: str | None) -> None:
         known.lost = True

@@ -4,11 +4,21 @@ import logging
 import pickle
 from contextlib import asynccontextmanager
 
+import anyio
 import pytest
 from servers import serve
 
 from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client import AsyncClient, AuthenticationError, Client, EnvironmentNotFound, Layout, StatusError, TaskRef
+from ors_client import (
+    AsyncClient,
+    AuthenticationError,
+    Client,
+    EnvironmentNotFound,
+    KeepalivePolicy,
+    Layout,
+    StatusError,
+    TaskRef,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +92,25 @@ async def test_looking_around_costs_one_short_session_for_a_whole_client(hosts):
         assert len(await client.environment("owner/name", variant="indexed").list_tasks("train")) == 12
     assert sessions.count("POST", "/create_session") == 1
     assert sessions.count("POST", "/create") == 0
+
+
+async def test_looking_around_with_pauses_costs_one_session_too(hosts):
+    _, sessions = hosts
+    async with connected(hosts) as client:
+        await client.environment("owner/name").num_tasks("train")
+        await anyio.sleep(3)
+        await client.environment("owner/name").num_tasks("train")
+    assert sessions.count("POST", "/create_session") == 1
+
+
+async def test_id_that_nobody_looks_around_with_is_given_back_before_the_client_closes(hosts):
+    _, sessions = hosts
+    async with connected(hosts, keepalive=KeepalivePolicy(interval=0.1)) as client:
+        await client.environment("owner/name").num_tasks("train")
+        await sessions.wait_for_async("POST", "/delete_session")
+        assert await client.environment("owner/name").num_tasks("train") == 70
+    assert sessions.count("POST", "/create_session") == 2
+    assert client.leaked_sessions == 0
 
 
 async def test_deployment_without_a_variant_is_its_first_environment(hosts):
