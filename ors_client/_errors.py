@@ -39,6 +39,8 @@ _NO_ROUTE = (
     "Layout(api=..., sessions=...) where sessions have a host of their own)."
 )
 
+_RAISED = "Something raised on the server; see its log."
+
 
 def one_line(text: object, limit: int = _EXCERPT) -> str:
     """Fold `text` to one printable line of at most `limit` characters, fit for a message."""
@@ -204,7 +206,7 @@ class StatusError(ORSError):
         said = f": {one_line(detail).rstrip('.')}" if detail else ""
         # "Not Found" is what web frameworks say themselves; an ORS server names what it has not found.
         astray = status == 405 or (status == 404 and (detail.strip() in {"", "Not Found"} or _is_page(detail)))
-        hint = self._advice or (_NO_ROUTE if astray else "")
+        hint = self._advice or (_NO_ROUTE if astray else _RAISED if status == 500 else "")
         advice = f" {hint}" if hint else ""
         super().__init__(f"{doing} was answered with HTTP {status}{said}.{advice}", url=url, session_id=session_id)
 
@@ -331,7 +333,10 @@ class SetupFailed(ORSError):
     def __init__(self, detail: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.detail = detail
         super().__init__(
-            f"The environment's setup failed on the server: {one_line(detail)}", url=url, session_id=session_id
+            f"The environment's setup failed on the server: {one_line(detail).rstrip('.')}. See its log; a secret may "
+            "be missing, or the task be broken.",
+            url=url,
+            session_id=session_id,
         )
 
 

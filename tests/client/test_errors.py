@@ -227,11 +227,20 @@ def test_field_holds_the_fact_word_for_word(kind, field, expected):
         (LimitExceeded, "Limits.result_bytes"),
         (EnvironmentNotFound, "'seta'; this server has: 'echo', 'math'"),
         (SessionLost, "open a new one"),
+        (SetupFailed, "no disk. See its log"),
         (ToolRejected, "'echo' was rejected: bad arguments"),
     ],
 )
 def test_message_says_what_happened_or_what_to_do(kind, said):
     assert said in str(MAKERS[kind]())
+
+
+def test_message_of_a_servers_own_exception_says_where_to_look():
+    error = StatusError("GET /prompt", status=500, detail="KeyError: 'x'")
+    assert (
+        error.message
+        == "GET /prompt was answered with HTTP 500: KeyError: 'x'. Something raised on the server; see its log."
+    )
 
 
 def test_error_is_placed_once_by_whoever_knows_the_place():
