@@ -22,7 +22,7 @@ from anyio.from_thread import BlockingPortal
 from ._client import AsyncClient
 from ._credentials import Secrets
 from ._environment import AsyncEnvironment
-from ._errors import ClientStateError
+from ._errors import AFTER_FORK, ClientStateError
 from ._layout import Layout
 from ._pool import MakeTransport
 from ._rollouts import Rollouts
@@ -92,7 +92,7 @@ class _Runner:
 
     def __call__(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         if self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+            raise ClientStateError(AFTER_FORK)
         if self._portal is None:
             raise ClientStateError("The client is not open; use it inside `with Client(...) as client:`.")
         try:

@@ -31,6 +31,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self, cast
 
+# Of `ClientStateError`, as each part that a client owns says it.
+AFTER_FORK = "This client was opened before a fork; open another one in the child process."
+CLOSED = "The client is closed; use it inside its `with` block."
+
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
 _LISTING = 1000  # characters of a list that is to be chosen from
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ._background import EXIT_SECONDS, Background
-from ._errors import ClientStateError, ORSError, SessionLost, StatusError
+from ._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, SessionLost, StatusError
 from ._operations import Operation, delete, delete_session, ping
 from ._retry import is_missing_route
 from ._settings import KeepalivePolicy
@@ -191,10 +191,10 @@ class Keepalive:
 
     def _running(self) -> Background:
         if self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+            raise ClientStateError(AFTER_FORK)
         with self._guard:
             if self._closed:
-                raise ClientStateError("The client is closed.")
+                raise ClientStateError(CLOSED)
             if self._thread is None:
                 self._thread = Background(self._make_transport, name="ors-client-keepalive")
                 atexit.register(self._at_exit)

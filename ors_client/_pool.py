@@ -25,7 +25,7 @@ from ._connections import (
     HttpxConnections,
     parsed,
 )
-from ._errors import ClientStateError
+from ._errors import AFTER_FORK, CLOSED, ClientStateError
 from ._patience import Loop
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
@@ -63,9 +63,9 @@ class Pool:
         if bound is not None and self._process == os.getpid() and bound.is_running():
             return bound
         if self._closed:
-            raise ClientStateError("The client is closed; use it inside its `with` block.")
+            raise ClientStateError(CLOSED)
         if bound is not None and self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+            raise ClientStateError(AFTER_FORK)
         if bound is not None and not bound.is_closed():
             raise ClientStateError("This client belongs to another event loop; open one for each loop.")
         self._loop, self._process, self._origins, self._routes = Loop.running(), os.getpid(), {}, {}

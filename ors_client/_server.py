@@ -17,6 +17,8 @@ import anyio
 
 from ._credentials import Secret, Secrets, encode_body, encode_header
 from ._errors import (
+    AFTER_FORK,
+    CLOSED,
     AuthenticationError,
     BillingError,
     ClientStateError,
@@ -34,8 +36,8 @@ _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
 
-# Seconds after which an id that nobody looks around with is given back. It may take one of the few places of an account,
-# but pauses at a terminal, or between the parts of a program, should not cost another. Without an episode it can't be
+# Seconds after which an id that nobody looks around with is given back. It may take one of an account's few places, but
+# pauses at a terminal, or between the parts of a program, should not cost another. Without an episode it can't be
 # pinged, so where pings are frequent it goes after three intervals: such a server would not keep it for longer.
 _IDLE_SECONDS = 30.0
 _IDLE_INTERVALS = 3
@@ -113,9 +115,9 @@ class Server:
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
         if self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+            raise ClientStateError(AFTER_FORK)
         if not self.open:
-            raise ClientStateError("The client is closed; use it inside its `with` block.")
+            raise ClientStateError(CLOSED)
 
     def must_lend(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""

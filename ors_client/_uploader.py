@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ._background import EXIT_SECONDS, Background
-from ._errors import CapacityError, ClientStateError, ORSError, StatusError
+from ._errors import AFTER_FORK, CLOSED, CapacityError, ClientStateError, ORSError, StatusError
 from ._operations import environment_id, upload_rollouts, variant_ids
 from ._transport import Transport
 
@@ -129,9 +129,9 @@ class Uploader:
     def check(self) -> None:
         """Raise `ClientStateError` where nothing can be uploaded any more."""
         if self._process != os.getpid():
-            raise ClientStateError("This client was opened before a fork; open another one in the child process.")
+            raise ClientStateError(AFTER_FORK)
         if self._closed:
-            raise ClientStateError("The client is closed; use it inside its `with` block.")
+            raise ClientStateError(CLOSED)
 
     def put(self, event: Event) -> None:
         """Queue an event, or count it as dropped."""
