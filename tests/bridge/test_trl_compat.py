@@ -115,6 +115,7 @@ def run(import_line, url, **variables):
 
 
 @pytest.mark.slow  # importing the SDK alone takes six seconds
+@pytest.mark.timeout(240)
 def test_script_sees_the_same_with_either_import_line(echo):
     variables = {
         "OPENREWARD_SESSION_URL": echo.url,
