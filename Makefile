@@ -41,9 +41,10 @@ bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare
 soak: $(DEV) ## Run many sessions under random faults: [MINUTES=10]
 	@$(BIN)/python -m tests.soak $(call given,MINUTES,--minutes)
 
-# Each release is installed once, into .venv-matrix; a run after that takes about six minutes.
-conformance-matrix: $(DEV) ## Try every feature on seven releases of the official servers, and on hand-written ones
-	@$(BIN)/python -m tests.matrix
+# Each release is installed once, into .venv-matrix. After that the features take about six minutes, and the conformance
+# tests about five for each release.
+conformance-matrix: $(DEV) ## Try every feature, then the conformance tests, on seven releases of the official servers
+	@$(BIN)/python -m tests.matrix --conformance
 
 clean: ## Remove .venv and everything else that was made
 	rm -rf $(VENV) .venv-matrix build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis

@@ -26,6 +26,9 @@ from fixtures.journal import VARIABLE, Journal
 Kind = Literal["ours", "openreward", "ors-sdk"]
 KINDS: tuple[Kind, ...] = ("ours", "openreward", "ors-sdk")
 
+PYTHONS = "ORS_SERVER_PYTHONS"
+"""Names an environment variable: the interpreters of other releases by kind, in JSON."""
+
 ROOT = Path(__file__).parent.parent
 _COMMANDS: dict[Kind, tuple[str, ...]] = {
     "ours": ("fixtures.server",),
@@ -91,9 +94,14 @@ def serve(
     *arguments: str,
     env: Mapping[str, str] | None = None,
     start_seconds: float = _START_SECONDS,
-    python: str = sys.executable,
+    python: str | None = None,
 ) -> Iterator[Server]:
-    """Run a server for the length of a block; on a free port unless the arguments name one."""
+    """Run a server for the length of a block; on a free port unless the arguments name one.
+
+    `python` is the interpreter that runs it: by default the one that `PYTHONS` names for its kind, or this one.
+    """
+    if python is None:
+        python = json.loads(os.environ.get(PYTHONS, "{}")).get(kind, sys.executable)
     ports = () if {"--split", "--platform", "--port"} & {*arguments} else ("--port", "0")
     command = [python, "-m", *_COMMANDS[kind], *arguments, *ports]
     with tempfile.TemporaryDirectory(prefix="ors-server-") as name:

@@ -1,12 +1,14 @@
 """Run every feature of the client against every server of the matrix: `python -m tests.matrix [SERVER ...]`.
 
 Each release of an SDK gets a virtual environment of its own below `.venv-matrix`, made with pip when it is missing. A
-run of all servers writes `RESULTS.md`; one of some prints its table alone. The exit status is 1 where something fails.
+run of all servers writes `RESULTS.md`; one of some prints its table alone. With `--conformance` the conformance tests
+then run against each release (`conformance.py`). The exit status is 1 where something fails.
 """
 
 # ruff: noqa: T201 - it talks to a terminal
 
 import argparse
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -32,13 +34,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__.partition("\n")[0])
     names = {subject.name: subject for subject in SUBJECTS}
     parser.add_argument("servers", nargs="*", choices=[*names, []], metavar="SERVER", help=f"of: {', '.join(names)}")
-    chosen = [names[name] for name in parser.parse_args().servers] or SUBJECTS
+    parser.add_argument(
+        "--conformance", action="store_true", help="run the conformance tests against the releases, too"
+    )
+    arguments = parser.parse_args()
+    chosen = [names[name] for name in arguments.servers] or SUBJECTS
     outcomes = {subject.title: _try_all(subject) for subject in chosen}
     print(tables.whole(outcomes))
     if chosen is SUBJECTS:
         RESULTS.write_text(tables.page(outcomes, made=f"{datetime.now(UTC):%Y-%m-%d}"))
         print(f"\n{tables.short(outcomes)}\n\nwritten to {RESULTS.relative_to(ROOT)}")
-    return int(any(outcome.kind == "fails" for found in outcomes.values() for outcome in found.values()))
+    failed = any(outcome.kind == "fails" for found in outcomes.values() for outcome in found.values())
+    if arguments.conformance:
+        for subject in chosen:
+            failed = (subject.requirement is not None and not _conforms(subject)) or failed
+    return int(failed)
+
+
+def _conforms(subject: Subject) -> bool:
+    """Run the conformance tests against a release; pytest says which failed, and why others were skipped."""
+    print(f"{subject.title}: the conformance tests", file=sys.stderr, flush=True)
+    plugin = ("-p", "tests.matrix.conformance", "--server-release", subject.name)
+    command = (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *plugin, "tests/conformance")
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
 def _try_all(subject: Subject) -> dict[str, Outcome]:

@@ -43,9 +43,13 @@ class Subject:
     @contextmanager
     def running(self) -> Iterator[Server]:
         """Run it, with every environment, for the length of a block."""
-        python = sys.executable if self.requirement is None else str(_python(FOLDER / self.name))
-        with serve(self.kind, "--env", "all", *self.arguments, python=python) as server:
+        with serve(self.kind, "--env", "all", *self.arguments, python=self.python) as server:
             yield server
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs it."""
+        return sys.executable if self.requirement is None else str(_python(FOLDER / self.name))
 
     def install(self) -> None:
         """Make its virtual environment, if it needs one that is not there.

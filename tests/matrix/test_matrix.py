@@ -1,19 +1,26 @@
 """The committed results are whole and free of failures, and a feature fails where the behaviour is taken away."""
 
+import json
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matrix.conformance import GAPS, gap_of
 from matrix.features import FEATURES
 from matrix.subjects import SUBJECTS, Subject
 from matrix.tables import page, short
 from matrix.trial import Absent, Feature, Outcome, attempt, attempt_all
-from servers import Server, serve
+from servers import PYTHONS, Server, serve
 
 from fixtures.proxy import Fault, FaultProxy, ReplaceBody, Rule, Status, StatusAfterForward
 
+ROOT = Path(__file__).parents[2]
 RESULTS = (Path(__file__).parent / "RESULTS.md").read_text()
+README = (ROOT / "README.md").read_text()
+TITLES = {subject.title for subject in SUBJECTS} - {"imitation of 0.1.50"}  # the README leaves that one out
 NAMED = {feature.name: feature for feature in FEATURES}
 
 # Everything that the newest release has, and a server that tells soon that it is starting.
@@ -48,6 +55,65 @@ def test_results_have_every_feature_of_every_server():
 
 def test_nothing_fails():
     assert "fails" not in RESULTS
+
+
+def exceptions(outcomes):
+    """Return what does not work as it is, by feature: how it works, and with which servers."""
+    found = {}
+    for line in outcomes.splitlines():
+        title, feature, cell = line.strip("| ").split(" | ")
+        if title in TITLES and cell != "yes":
+            found.setdefault(feature, set()).add(title)
+    return found
+
+
+def titles(words):
+    """Return the servers that a cell of the README names: "all before openreward 0.1.157; ors-sdk; hand-written"."""
+    named = set()
+    for name in words.split("; "):
+        before = re.fullmatch(r"all before openreward 0\.1\.(\d+)", name)
+        to = re.fullmatch(r"openreward to 0\.1\.(\d+)", name)
+        for subject in SUBJECTS:
+            older = subject.kind == "openreward" and (
+                (before and subject.level < int(before[1])) or (to and subject.level <= int(to[1]))
+            )
+            if older or name in {subject.title, subject.title.rpartition(" ")[0]}:
+                named.add(subject.title)
+    return named
+
+
+def test_readme_tells_the_exceptions_that_were_found():
+    rows = re.findall(
+        r"^\| (.+) \| (.+) \| (.+) \|$", README.partition("### Servers, old and hand-written")[2], re.MULTILINE
+    )
+    end = next(number for number, row in enumerate(rows) if row[1].startswith("the server's own guard"))
+    told = {feature.partition(" (")[0]: titles(servers) for servers, feature, _ in rows[3 : end + 1]}
+    assert told == exceptions(RESULTS.partition("## In full")[2].partition("| --- | --- | --- |\n")[2])
+
+
+# --- The conformance tests against a release -------------------------------------------------------------------------
+
+
+def test_every_test_of_the_table_of_gaps_is_there():
+    written = "".join(path.read_text() for path in (ROOT / "tests" / "conformance").glob("test_*.py"))
+    missing = [test for gap in GAPS for test in gap.tests if f"def {test.partition('[')[0]}(" not in written]
+    assert missing == []
+
+
+@pytest.mark.parametrize(("level", "skipped"), [(105, True), (141, False)])
+def test_gap_is_that_of_releases_before_it_was_closed(level, skipped):
+    gap = gap_of("test_terminal_tool_is_told_apart_and_takes_the_message[openreward]", level)
+    assert (gap is not None) is skipped
+
+
+@pytest.mark.parametrize(("kind", "started"), [("ours", True), ("openreward", False)])
+def test_release_takes_the_place_of_the_installed_server_and_of_no_other(tmp_path, monkeypatch, kind, started):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/started\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv(PYTHONS, json.dumps({kind: str(python)}))
+    with serve("ours", "--env", "echo"):
+        assert (tmp_path / "started").exists() is started
 
 
 # --- The features ----------------------------------------------------------------------------------------------------
