@@ -7,8 +7,7 @@ Knows nothing of how rollouts are run.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import TracebackType
@@ -28,6 +27,7 @@ from ors_client import (
     ToolSpec,
 )
 
+from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, places
 from ._concurrency import attach
 from ._connection import connect
 from ._content import to_content
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RewardFunction = Callable[..., list[float | None]]
-
-_CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
 
 
 class OpenRewardSpec:
@@ -158,14 +156,14 @@ class OpenRewardSpec:
         limits: Limits | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        _check_choice(num_tasks, indices)
-        servers, name = _places(target, env_name)
+        check_choice(num_tasks, indices)
+        servers, name = places(target, env_name)
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
         if rollouts is not None and not all(place is None or isinstance(place, Layout) for place in servers):
             raise ValueError(f"rollouts={rollouts!r} tells the catalogue, and the target is not in it; leave it out.")
-        self._num_tasks = _checked_count(num_tasks)
-        self._indices = _checked_indices(indices)
+        self._num_tasks = checked_count(num_tasks)
+        self._indices = checked_indices(indices)
         self._include_metadata = include_metadata
         self._discover_task_tools = discover_task_tools
         self._discovery_index = task_tools_discovery_index
@@ -240,10 +238,10 @@ class OpenRewardSpec:
         Raises:
             ValueError: There is no such split or task, or both ways choose tasks.
         """
-        _check_choice(num_tasks, indices)
+        check_choice(num_tasks, indices)
         if indices is not None:
-            return self._build(self._fetch(split, num_tasks=None, indices=_checked_indices(indices)))
-        return self._build(self._fetch(split, num_tasks=_checked_count(num_tasks) or self._num_tasks, indices=None))
+            return self._build(self._fetch(split, num_tasks=None, indices=checked_indices(indices)))
+        return self._build(self._fetch(split, num_tasks=checked_count(num_tasks) or self._num_tasks, indices=None))
 
     @cached_property
     def environment_factory(self) -> EnvironmentFactory:
@@ -352,11 +350,11 @@ class OpenRewardSpec:
 
     def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
         live, settings = self._connection.live, self._connection.settings
-        places = [_place(task, settings.split) for task in tasks]
+        refs = [_place(task, settings.split) for task in tasks]
 
         def fetch(environment: AsyncEnvironment) -> Awaitable[list[list[T]]]:
             return fetch_prompts(
-                environment, places, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
+                environment, refs, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
             )
 
         return live.loop.run(live.servers.ask(fetch))
@@ -406,49 +404,6 @@ def settings_of(spec: OpenRewardSpec) -> Settings:
     return spec._connection.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `rows_of`
 
 
-def check_trainer(trainer: Any) -> None:
-    """Raise unless a trainer's own dataset fills at least one of its batches, where it can be counted."""
-    rows = getattr(trainer, "train_dataset", None)
-    if isinstance(rows, Sized):
-        check_batch(len(rows), trainer.args)
-
-
-def check_batch(tasks: int, args: Any) -> None:
-    """Raise unless `tasks` fill at least one batch of a trainer with the configuration `args`."""
-    prompts = args.generation_batch_size // args.num_generations
-    if tasks < prompts:
-        raise ValueError(
-            f"The dataset has {tasks} tasks, but a batch has {prompts} prompts (generation_batch_size="
-            f"{args.generation_batch_size} / num_generations={args.num_generations}), and the trainer drops batches "
-            "that are not full. Make the batch smaller, or name tasks more than once with indices=[...]."
-        )
-
-
-def _places(
-    target: str | Layout | Sequence[str | Layout], env_name: str | None
-) -> tuple[tuple[str | Layout | None, ...], str | None]:
-    """Return the servers that a target stands for, and the environment's name there."""
-    if isinstance(target, Layout):
-        return (target,), env_name
-    if not isinstance(target, str):
-        places = tuple(target)
-        if not places:
-            raise ValueError("target is an empty list; name at least one server.")
-        for place in places:
-            if isinstance(place, str) and "://" not in place:
-                raise ValueError(f"Each of several targets is a URL, unlike {_shown(place)!r}.")
-            _checked_url(place)
-        return places, env_name
-    if "://" in target:
-        _checked_url(target)
-        return (target,), env_name
-    if not _CATALOGUE_NAME.fullmatch(target):
-        raise ValueError(
-            f"{_shown(target)!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
-        )
-    return (None,), target
-
-
 def _place(task: Task, split: str) -> TaskRef:
     if task.index is None:
         raise ValueError(
@@ -456,35 +411,3 @@ def _place(task: Task, split: str) -> TaskRef:
             "split."
         )
     return TaskRef(task.split or split, task.index)
-
-
-def _shown(target: str) -> str:
-    return re.sub(r"(?s).*@", "***@", target)  # what stands before it may be a password
-
-
-def _checked_url(place: str | Layout) -> None:
-    if isinstance(place, str):
-        Layout.single(place)  # raises where a client would, but when the mistake is made
-
-
-def _check_choice(num_tasks: int | None, indices: Sequence[int] | None) -> None:
-    if num_tasks is not None and indices is not None:
-        raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
-
-
-def _checked_count(num_tasks: int | None) -> int | None:
-    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
-        raise ValueError(f"num_tasks is a positive integer, or None for all tasks, not {num_tasks!r}.")
-    return num_tasks
-
-
-def _checked_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
-    if indices is None:
-        return None
-    chosen = tuple(indices)
-    if not chosen:
-        raise ValueError("indices is empty; name at least one task, or leave it out for all tasks.")
-    for index in chosen:
-        if not isinstance(index, int) or isinstance(index, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
-            raise TypeError(f"indices holds integers, not {index!r}.")
-    return chosen

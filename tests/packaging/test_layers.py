@@ -57,6 +57,7 @@ ORDER = {
         "_dataset",
         "_scoring",
         "_settings",
+        "_arguments",
         "_failures",
         "_loop",
         "_servers",
