@@ -29,6 +29,7 @@ class Room:
         self._url = url
         self._limiter = anyio.CapacityLimiter(places)
         self._waiting: set[Patience] = set()
+        self._loop: Loop | None = None
 
     async def enter(self, seat: Seat) -> None:
         """Wait for a place.
@@ -36,7 +37,8 @@ class Room:
         Raises:
             DeadlineExceeded: None became free for too long.
         """
-        with Patience(self._seconds) as patience:
+        self._loop = Loop.running()  # asked here, as a bare callback of asyncio's loop, which may leave, can't find it
+        with Patience(self._seconds, loop=self._loop) as patience:
             self._waiting.add(patience)
             try:
                 await self._limiter.acquire_on_behalf_of(seat)
@@ -54,8 +56,8 @@ class Room:
     def leave(self, seat: Seat) -> None:
         """Give a place to the next, on the event loop that it was taken on."""
         self._limiter.release_on_behalf_of(seat)
-        if self._waiting:
-            until = Loop.running().now() + self._seconds
+        if self._waiting and self._loop is not None:
+            until = self._loop.now() + self._seconds
             for patience in self._waiting:
                 patience.until(until)
 

@@ -1,7 +1,9 @@
 """More than a server can take: sessions queue, calls tell where their time went, and an absence is waited out."""
 
+import asyncio
 import contextlib
 import time
+from typing import Any
 
 import anyio
 import pytest
@@ -77,6 +79,35 @@ def test_room_is_given_back_by_sessions_that_fail_or_are_cancelled_or_forgotten(
                     assert (await session.call_tool("count")).text == "1"
 
     anyio.run(main, backend=backend)
+    nothing_left(ours, within=30)
+
+
+def test_forgotten_session_leaves_its_place_to_those_that_wait_already(ours: Server, backend: str) -> None:
+    unforeseen: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        if backend == "asyncio":
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unforeseen.append(context))
+        async with AsyncClient(ours.url, max_sessions=1, keepalive=NO_PINGS) as client:
+            environment = client.environment("slowenvironment")
+            held = [await environment.session(slow()).__aenter__()]
+
+            async def play() -> None:
+                async with environment.session(slow()) as session:
+                    assert (await session.call_tool("count")).text == "1"
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as group:
+                    for _ in range(2):
+                        group.start_soon(play)
+                    await anyio.wait_all_tasks_blocked()
+                    held.clear()  # nobody holds it
+
+    if backend == "asyncio":
+        asyncio.run(main())  # callbacks of a loop that anyio began would know of anyio
+    else:
+        anyio.run(main, backend=backend)
+    assert unforeseen == []
     nothing_left(ours, within=30)
 
 
