@@ -92,7 +92,7 @@ async def test_task_that_is_not_there_is_refused_and_its_id_given_back(watched, 
             pass
     assert caught.value.status == 400
     paths = [request.path for request in proxy.requests]
-    assert paths == ["/list_environments", "/create_session", "/create", "/delete"]
+    assert paths == ["/list_environments", "/create_session", "/create", "/delete", "/delete_session"]
     assert watched.open_sessions == 0
 
 
