@@ -1,8 +1,8 @@
-"""One episode on a server, from its creation to its deletion.
+"""One episode, as a program has it: entered, asked, called until it is finished, lost or closed.
 
-It knows the order of things: an id first, then the episode, then its setup, then calls one after another, until it is
-finished, lost or closed. How requests travel, are repeated and are judged is decided below. Whatever ends a session, an
-exception or a cancellation at any moment, its deletion is sent from here or, where that was interrupted, by the ledger.
+It knows the order of things: the episode first, then its setup, then calls one after another. How a session comes to be
+and ends on the server, and when its environment is ready, is known below, as is how requests travel, are repeated and
+are judged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import math
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
@@ -26,38 +24,25 @@ from ._credentials import Secrets
 from ._errors import (
     ClientStateError,
     DeadlineExceeded,
-    EnvironmentNotFound,
-    ORSError,
-    OutcomeUnknown,
-    ProtocolError,
     SessionLost,
-    SetupFailed,
-    StatusError,
-    ToolError,
     ToolRejected,
-    TransportError,
 )
-from ._keepalive import Entry, Keepalive, end
+from ._keepalive import Entry, Keepalive
+from ._lifetime import Opening, remove
 from ._operations import (
     Address,
     Episode,
     Operation,
     call,
-    create,
-    create_session,
     list_environments,
     messages,
     prompt,
     score_group,
-    task_tools,
-    tools,
 )
 from ._patience import Patience
-from ._retry import backoff
 from ._room import Seat
-from ._server import Server, deployment_of
-from ._shield import see_out
-from ._transport import BodySecretsRefused
+from ._server import Server
+from ._setup import Setup
 from ._types import (
     Block,
     CallTimes,
@@ -79,6 +64,7 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 _FINISHED = "episode_finished"
+_NOT_ENTERED = "A session has to be entered first: `async with environment.session(...)`."
 
 
 class AsyncSession:
@@ -100,19 +86,10 @@ class AsyncSession:
     ) -> None:
         self._server = server
         self._seat = Seat(server.room)
-        self._find = partial(server.address, *place)
-        self._lends = partial(server.must_lend, *place)
-        self._deployment = deployment_of(place[0])
-        self._episode = _episode(task, toolset)
-        self._secrets = secrets
-        self._env_overrides = env_overrides
-        self._entry: Entry | None = None
-        self._address: Address | None = None
-        self._id: str | None = None
+        self._opening = Opening(server, place, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides)
+        self._setup: Setup | None = None
         self._state = "new"
         self._lost: str | None = None
-        self._setup_failed: SetupFailed | None = None
-        self._ready = False
         self._finished = False
         self._last_call: CallTimes | None = None
         self._tools: ToolList | None = None
@@ -129,13 +106,14 @@ class AsyncSession:
         self._state = "opening"
         try:
             await self._seat.take()
-            await self._open()
+            await self._opening.run()
+            self._watch()
         except BaseException:
             self._state = "closed"
             self._seat.give_back()
-            if self._entry is not None:
-                self._server.keepalive.abandon(self._entry)
-                self._entry = None
+            entry, self._opening.entry = self._opening.entry, None
+            if entry is not None:
+                self._server.keepalive.abandon(entry)
             raise
         self._state = "open"
         return self
@@ -150,20 +128,17 @@ class AsyncSession:
 
         What fails is tried again in the background. Never raises for a server's sake; closing twice does nothing.
         """
-        entry, self._entry = self._entry, None
+        entry, self._opening.entry = self._opening.entry, None
         self._state = "closed"
         if entry is None:
             return
         self._forget()
         for scope in self._scopes:
             scope.cancel()
-        confirmed: list[bool] = []
         try:
-            await see_out(partial(self._delete, entry, confirmed), grace=self._server.transport.timeouts.close)
+            await remove(self._server, entry)
         finally:
             self._seat.give_back()
-            if not confirmed:
-                self._server.keepalive.abandon(entry)
 
     @property
     def session_id(self) -> str:
@@ -308,90 +283,18 @@ class AsyncSession:
 
         async def score() -> list[GroupScore]:
             async with self._turn:
-                await self._await_setup()
+                await self._entered.wait()
                 return await self._server.transport.send(operation)
 
         return await self._under_way(score, seconds=self._server.transport.timeouts.call, doing="score_group")
 
-    # --- Opening and deleting ----------------------------------------------------------------------------------------
-
-    async def _open(self) -> None:
-        server = self._server
-        server.check()
-        if not self._lends():
-            self._address = await self._find()
-        header, body = await server.secrets(self._secrets, self._deployment)
-        attempts = server.transport.retry.attempts
-        reason = ""
-        for attempt in range(attempts):
-            if attempt:
-                await anyio.sleep(backoff(server.transport.retry, attempt))
-            entry = await self._obtain(header)
-            try:
-                if self._address is None:
-                    self._address = await self._find(session_id=entry.session_id)
-                await self._create(entry, header, body)
-            except SessionLost as error:
-                # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
-                # id without an episode can't be pinged, and costs nothing.
-                reason = error.reason
-                server.keepalive.disown(entry)
-                self._entry = None
-            except OutcomeUnknown as error:
-                # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
-                # this id is given up, and deleted once more when the constructor may have registered it.
-                reason = error.reason
-                server.keepalive.abandon(entry)
-                self._entry = None
-            except ORSError as error:
-                await self.aclose()
-                raise await self._as_failed_create(error) from error
-            else:
-                self._watch()
-                return
-        raise TransportError("opening a session", reason=reason, attempts=attempts, url=self._url)
-
-    async def _obtain(self, secrets_header: str | None) -> Entry:
-        """Get a session's id; from then on it is in the ledger."""
-        entries: list[Entry] = []
-        deployment = self._deployment
-
-        def own(session_id: str) -> None:
-            self._id = session_id
-            self._entry = self._server.keepalive.own(session_id, deployment=deployment)
-            entries.append(self._entry)
-
-        operation = create_session(
-            deployment=deployment,
-            env_overrides=self._env_overrides,
-            secrets_header=None if deployment is None else secrets_header,
-        )
-        await self._server.transport.send(operation, settled=own)
-        return entries[0]
-
-    async def _create(self, entry: Entry, header: str | None, body: Mapping[str, str] | None) -> None:
-        def settle(_: None = None) -> None:
-            entry.unsettled = False
-
-        send = self._server.transport.send
-        make = partial(create, self._place, entry.session_id, self._episode)
-        entry.unsettled = entry.begun = True
-        try:
-            try:
-                await send(make(secrets_header=header, secrets_body=body), settled=settle)
-            except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
-                self._server.refused_body_secrets()
-                await send(make(secrets_header=header), settled=settle)
-        except OutcomeUnknown:
-            raise
-        except ORSError as error:  # the server's answer, or the certainty that it saw no request
-            settle()
-            entry.refused = isinstance(error, StatusError)
-            raise
+    # --- Being kept alive --------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        if self._entry is None:
+        entry = self._opening.entry
+        if entry is None:
             return
+        self._setup = Setup(self._server, self._place, entry.session_id)
         # The callback runs on another thread, and must not keep a forgotten session alive.
         forgotten = weakref.ref(self)
         post = _poster()
@@ -402,8 +305,8 @@ class AsyncSession:
                 session._lost = reason  # noqa: SLF001 - its own class
                 post(session._stop)  # noqa: SLF001
 
-        self._server.keepalive.watch(self._entry, on_lost, witness=self._witness(self._entry))
-        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, self._entry, self._seat, post)
+        self._server.keepalive.watch(entry, on_lost, witness=self._witness(entry))
+        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, entry, self._seat, post)
         self._finalizer.atexit = False
 
     def _witness(self, entry: Entry) -> Operation[object]:
@@ -422,39 +325,23 @@ class AsyncSession:
         for scope in self._scopes:
             scope.cancel()
 
-    async def _delete(self, entry: Entry, confirmed: list[bool]) -> None:
-        transport = self._server.transport
-        entry.on_lost = None
-        with anyio.move_on_after(transport.timeouts.close):
-            try:
-                await end(entry, transport.send, split=transport.destination.layout.is_split)
-            except ORSError as error:
-                _logger.debug("A session was not deleted yet: %s", error)
-                return
-            self._server.keepalive.disown(entry)
-            confirmed.append(True)
-
-    async def _as_failed_create(self, error: ORSError) -> ORSError:
-        if self._address is None or not isinstance(error, StatusError):
-            return error
-        if error.status == 404 and error.detail.startswith("unknown environment"):
-            available: list[str] = []
-            with suppress(ORSError):  # what was listed before is no longer so
-                available = await self._server.list_anew(self._deployment)
-            return EnvironmentNotFound(
-                self._place.environment, available=available, url=error.url, session_id=error.session_id
-            )
-        if error.status == 500:
-            return SetupFailed(error.detail, url=error.url, session_id=error.session_id)
-        return error
-
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     @property
     def _place(self) -> Address:
-        if self._address is None:
-            raise ClientStateError("A session has to be entered first: `async with environment.session(...)`.")
-        return self._address
+        if self._opening.address is None:
+            raise ClientStateError(_NOT_ENTERED)
+        return self._opening.address
+
+    @property
+    def _id(self) -> str | None:
+        return self._opening.session_id
+
+    @property
+    def _entered(self) -> Setup:
+        if self._setup is None:
+            raise ClientStateError(_NOT_ENTERED)
+        return self._setup
 
     @property
     def _url(self) -> str:
@@ -462,77 +349,12 @@ class AsyncSession:
 
     async def _describe(self) -> ToolList:
         if self._tools is None:
-            self._tools = await self._under_way(self._ask_tools)
+            self._refuse_when_gone()
+            self._tools = await self._under_way(self._entered.list_tools)
         return self._tools
 
-    async def _ask_tools(self) -> ToolList:
-        transport = self._server.transport
-        limits = transport.limits
-
-        async def of_task() -> ToolList:
-            try:
-                return await transport.send(task_tools(self._place, self.session_id, limits=limits))
-            except StatusError as error:
-                if error.status == 500:
-                    self._setup_failed = SetupFailed(error.detail, url=error.url, session_id=error.session_id)
-                    raise self._setup_failed from error
-                raise
-
-        return await self._server.ask_optional(
-            ("task_tools", self._place.deployment),
-            of_task,
-            instead=lambda: transport.send(tools(self._place, limits=limits, session_id=self.session_id)),
-        )
-
     async def _prepared(self, operation: Operation[T]) -> T:
-        """Send a request that is answered when the environment is set up."""
-
-        async def send() -> T:
-            try:
-                value = await self._server.transport.send(operation)
-            except StatusError as error:
-                if error.status == 500:
-                    await self._judge_setup(error)
-                raise
-            self._ready = True
-            return value
-
-        return await self._under_way(send)
-
-    async def _judge_setup(self, error: StatusError) -> None:
-        """Tell a setup that failed from a prompt that raised: after a failed one, everything else answers 500 too."""
-        try:
-            await self._probe()
-        except StatusError as second:
-            if second.status == 500:
-                self._setup_failed = SetupFailed(error.detail, url=error.url, session_id=error.session_id)
-                raise self._setup_failed from error
-        self._ready = True
-
-    async def _probe(self) -> None:
-        """Ask for what an environment answers once it is set up, whatever its prompt does."""
-        transport = self._server.transport
-
-        async def ask_tools() -> None:
-            await transport.send(task_tools(self._place, self.session_id, limits=transport.limits))
-
-        async def call_nothing() -> None:
-            # openreward 0.1.50 and the standard's pages have no such route. A call that names no tool runs none.
-            with suppress(ToolError, ProtocolError, OutcomeUnknown):
-                await transport.send(call(self._place, self.session_id, "", {}))
-
-        await self._server.ask_optional(("task_tools", self._place.deployment), ask_tools, instead=call_nothing)
-
-    async def _await_setup(self) -> None:
-        """Wait for the setup with a request that is safe to repeat, so that a slow one never becomes a lost call."""
-        if not self._ready:
-            try:
-                await self._server.transport.send(prompt(self._place, self.session_id))
-            except StatusError as error:
-                if error.status != 500:
-                    raise
-                await self._judge_setup(error)
-            self._ready = True
+        return await self._under_way(lambda: self._entered.ask(operation))
 
     async def _step(self, operation: Operation[ToolOutput], name: str) -> ToolOutput:
         began = at_turn = ready = time.monotonic()
@@ -541,7 +363,7 @@ class AsyncSession:
             async with self._turn:
                 at_turn = ready = time.monotonic()
                 self._refuse_when_finished(name)
-                await self._await_setup()
+                await self._entered.wait()
                 ready = time.monotonic()
                 output = await self._server.transport.send(operation, times=times)
                 self._finished = output.finished
@@ -579,8 +401,8 @@ class AsyncSession:
                 return await work(*arguments)
             except SessionLost as error:
                 self._lost = self._lost or error.reason
-                if self._entry is not None:
-                    self._server.keepalive.disown(self._entry)
+                if self._opening.entry is not None:
+                    self._server.keepalive.disown(self._opening.entry)
                 raise
             finally:
                 self._scopes.discard(patience.scope)
@@ -595,8 +417,8 @@ class AsyncSession:
             raise SessionLost(self._id or "", reason=self._lost, url=self._url)
         if self._state != "open":
             raise ClientStateError("The session is not open; use it inside its `with` block.", session_id=self._id)
-        if self._setup_failed is not None:
-            raise self._setup_failed
+        if self._entered.failed is not None:
+            raise self._entered.failed
 
 
 def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:

@@ -36,6 +36,8 @@ ORDER = {
         "_uploader",
         "_rollouts",
         "_server",
+        "_lifetime",
+        "_setup",
         "_session",
         "_environment",
         "_client",
