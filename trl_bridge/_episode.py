@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -343,7 +342,8 @@ class Episode:
             index=rollout.index,
             session_id=rollout.session_id,
             prompt=rollout.prompt,
-            calls=[CallRecord(**asdict(call)) for call in rollout.calls],
+            # `asdict` would copy arguments, level by level; a model may nest them more deeply than Python calls.
+            calls=[CallRecord.model_validate(call, from_attributes=True) for call in rollout.calls],
             rewards=rollout.rewards,
             reward=rollout.reward(settings.scoring),
             status=rollout.status,

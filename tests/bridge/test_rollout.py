@@ -602,7 +602,7 @@ def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
     environment.reset(task_index=0)
     deep = []
-    for _ in range(300):
+    for _ in range(3000):
         deep = [deep]
     for argument in (deep, object()):
         with pytest.raises(SpokenError):
