@@ -13,12 +13,13 @@ from typing import TypeVar
 
 import anyio
 
-from ors_client import AsyncClient, AsyncEnvironment, ORSError, SessionLost, TransportError
+from ors_client import AsyncClient, AsyncEnvironment, DeadlineExceeded, ORSError, SessionLost, TransportError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_UNANSWERED = {"connect", "response", "silence", "start_up"}  # limits of `Timeouts` that a server at work keeps
 _LOOK_LIMIT = 5.0  # seconds for a look: a server that needs longer for a list of splits should not get episodes
 
 
@@ -60,12 +61,15 @@ class Servers:
 
         Raises:
             TransportError: None of them does.
+            DeadlineExceeded: The last of them accepts requests and does not answer.
         """
         *others, last = sorted(self._servers, key=lambda server: server.gone)
         for server in others:
             try:
                 return await question(server.environment)
-            except TransportError as error:
+            except ORSError as error:
+                if not _tells_of_absence(error):
+                    raise
                 self.report(server, error)
         return await question(last.environment)
 
@@ -75,7 +79,7 @@ class Servers:
 
     def report(self, server: Server, error: ORSError) -> None:
         """Take note of what a session met; a server that seems gone is passed over until it answers."""
-        if server.gone or len(self._servers) == 1 or not isinstance(error, TransportError | SessionLost):
+        if server.gone or len(self._servers) == 1 or not _tells_of_absence(error):
             return
         server.gone = True
         logger.warning("Sessions are opened elsewhere until %s answers again: %s", server.client.layout.sessions, error)
@@ -101,3 +105,10 @@ class Servers:
                     logger.warning("A look at %s failed: %r", server.client.layout.sessions, error)
                     continue
                 server.gone = False
+
+
+def _tells_of_absence(error: ORSError) -> bool:
+    """Tell whether the server, rather than an episode on it, seems to be at fault."""
+    if isinstance(error, DeadlineExceeded):
+        return error.limit in _UNANSWERED
+    return isinstance(error, TransportError | SessionLost)

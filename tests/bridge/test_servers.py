@@ -13,8 +13,8 @@ import pytest
 from episodes import say
 from servers import serve
 
-from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client import AsyncClient, Layout, Limits, RetryPolicy, Timeouts, TransportError
+from fixtures.proxy import FaultProxy, Rule, Silence, Status
+from ors_client import AsyncClient, DeadlineExceeded, Layout, Limits, RetryPolicy, Timeouts, TransportError
 from trl_bridge._environment import seat_of
 from trl_bridge._servers import Server, Servers
 
@@ -186,6 +186,34 @@ def test_server_that_comes_back_gets_sessions_again(make_spec, ours, behind, eve
         eventually(lambda: not servers.first.gone)
         assert servers.pick() is servers.first
         spec.close()
+
+
+def test_server_that_accepts_and_never_answers_is_passed_over(make_spec, ours, behind):
+    with FaultProxy(behind.url) as stuck:
+        spec = make_spec(
+            [stuck.url, ours.url],
+            env_name="echoenvironment",
+            retry=FAST,
+            timeout=Timeouts(response=0.5, start_up=0.5, close=0.5),
+        )
+        environments = [spec.environment_factory() for _ in range(2)]
+        stuck.add(Rule(None, None, Silence(None), times=None))
+        for environment in environments:
+            environment.reset(task_index=0)
+        assert {environment.echo(text="hello") for environment in environments} == {"match"}
+        assert spec._connection.live.servers.first.gone
+        spec.close()
+    behind.set_aside(seconds=5)  # what was opened there can't be deleted by a client that never heard of it
+
+
+def test_limit_of_a_call_is_no_fault_of_its_server():
+    async def main():
+        first, second = (Server(AsyncClient(f"http://peer{n}.test"), None) for n in range(2))
+        servers = Servers([first, second])
+        servers.report(first, DeadlineExceeded("a call", limit="timeout", seconds=1))
+        assert not first.gone
+
+    asyncio.run(main())
 
 
 def test_server_is_looked_at_again_after_an_error_that_nobody_foresaw(caplog):
