@@ -10,14 +10,15 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from ._credentials import Hidden, Veil, check_headers, credentials_in
 from ._credentials import api_key as choose_key
+from ._credentials import check_headers, credentials_in
 from ._credentials import environment as variables
 from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
 from ._keepalive import Keepalive
 from ._layout import Layout, resolve
 from ._pool import MakeTransport
+from ._redaction import Hidden, Veil
 from ._rollouts import Rollouts
 from ._server import Server
 from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts

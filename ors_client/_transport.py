@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import anyio
 
 from ._connections import Answer, Meter, describe, foreign_errors, meter, was_never_sent
-from ._credentials import Veil
 from ._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
 from ._events import EventParser
 from ._json import decode, detail, refuses_body_secrets
@@ -27,6 +26,7 @@ from ._layout import Destination, follow
 from ._operations import Operation
 from ._patience import Loop, Patience
 from ._pool import MakeTransport, Pool
+from ._redaction import Veil
 from ._retry import Attempts, Fault, judge_status
 from ._settings import Limits, RetryPolicy, Timeouts
 from ._shield import see_out

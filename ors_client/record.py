@@ -18,7 +18,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from ._credentials import Veil, credentials_in
+from ._credentials import credentials_in
+from ._redaction import Veil
 from ._types import Block, CallTimes, JSONObject
 
 try:

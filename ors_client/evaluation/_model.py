@@ -18,9 +18,9 @@ from typing import Any, Self, cast
 import anyio
 import httpx
 
-from ors_client._credentials import Hidden
 from ors_client._errors import ORSError, one_line
 from ors_client._layout import origin
+from ors_client._redaction import Hidden
 from ors_client._retry import retry_after
 from ors_client._types import JSONObject
 

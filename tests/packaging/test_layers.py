@@ -20,6 +20,7 @@ ORDER = {
         "_json",
         "_layout",
         "_credentials",
+        "_redaction",
         "_answers",
         "_operations",
         "_events",
