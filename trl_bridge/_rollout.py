@@ -116,6 +116,8 @@ class Rollout:
 
     def answered(self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, took: Took) -> None:
         """Enter a call that came back with a result, of which the model sees `shown`."""
+        if self.over:
+            return
         self._add(
             Call(
                 tool=tool,
@@ -134,6 +136,8 @@ class Rollout:
 
     def refused(self, tool: str, arguments: Mapping[str, Any], error: str, *, shown: str, took: Took) -> None:
         """Enter a call that came back without a result: the tool raised or would not run, or its answer was lost."""
+        if self.over:
+            return
         call = Call(tool=tool, arguments=arguments, error=error, seconds=took.seconds, timing=took.parts)
         self._add(call, metadata=None)
         self.last_output = shown

@@ -233,6 +233,22 @@ def test_call_after_the_end_is_answered_here_and_changes_nothing(echo, ours):
     assert echo._seat.rollout.late_calls == 1
 
 
+def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, eventually, tmp_path):
+    spec = make_spec(ours.url, env_name="slowenvironment", discover_task_tools=False, record=tmp_path / "record")
+    environment = spec.environment_factory()
+    environment.reset(task_index=0)
+    before = ours.executions("wait")
+    said = []
+    call = threading.Thread(target=lambda: said.append(environment.wait(seconds=60)))
+    call.start()
+    eventually(lambda: ours.executions("wait") > before)
+    environment._seat.release()
+    call.join(30)
+    spec.close()
+    assert (said, environment.status, environment.rewards) == ([OVER], "unscored", [])
+    assert [episode.calls for episode in read(tmp_path / "record")] == [[]]
+
+
 def test_session_is_deleted_when_the_episode_has_finished(echo, ours, eventually):
     session = echo._seat.rollout.session_id
     assert session in ours.live()
