@@ -63,12 +63,13 @@ class Episode:
         live: What it runs on.
         task: Which task.
         tools: The server's names of the tools that the model was told of.
+        unwanted: It is opened ahead for a rollout that has not come: nothing to record, and no reset to be counted.
     """
 
-    def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str]) -> None:
+    def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str], unwanted: bool = False) -> None:
         self.live = live
         self.rollout = Rollout(split=task.split, index=task.index)
-        self.unwanted = False  # opened ahead for a rollout that has not come: nothing to keep a record of
+        self.unwanted = unwanted
         self.task = task
         self._tools = tools
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
@@ -90,6 +91,8 @@ class Episode:
         self.unwanted = False
         self._start = time.monotonic()  # how long it stood ready counts against no budget
         self.rollout.started = time.time()
+        if self._session is not None:
+            self.live.resets.succeeded()  # or else, once it is open
         return True
 
     async def open(self) -> Shown:
@@ -100,7 +103,7 @@ class Episode:
         """
         prompt = await self._open()
         await self._recorded()
-        if self.rollout.failure is not None:
+        if self.rollout.failure is not None and not self.unwanted:
             self.live.resets.check()
         return prompt
 
@@ -151,7 +154,8 @@ class Episode:
             try:
                 with anyio.move_on_after(self._remaining_seconds()):
                     prompt = await self._begin_or_again()
-                    self.live.resets.succeeded()
+                    if not self.unwanted:
+                        self.live.resets.succeeded()
                     return prompt
             except ClientStateError:
                 raise
@@ -240,7 +244,8 @@ class Episode:
     def _give_up(self, error: ORSError) -> Shown:
         failure = Failure(type(error).__name__, str(error))
         self.end(failure=failure)
-        self.live.resets.failed(failure.kind, failure.message)
+        if not self.unwanted:
+            self.live.resets.failed(failure.kind, failure.message)
         return NO_PROMPT
 
     def _spent(self) -> Cut | None:

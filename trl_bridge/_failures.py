@@ -5,6 +5,7 @@ Counts; opens nothing and decides nothing else.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 
 from ors_client import ORSError
@@ -39,7 +40,7 @@ class FailureRateExceeded(ORSError):
 
 
 class ResetRate:
-    """The outcomes of the last resets. Counted on one thread, checked from any.
+    """The outcomes of the last resets. Safe from many threads.
 
     Args:
         allowed: The share of failures that is put up with.
@@ -49,20 +50,23 @@ class ResetRate:
         self._allowed = allowed
         self._kinds: deque[str | None] = deque(maxlen=WINDOW)
         self._exceeded: FailureRateExceeded | None = None
+        self._lock = threading.Lock()  # guards that `_exceeded` follows from `_kinds`
 
     def succeeded(self) -> None:
         """Count a reset that opened an episode."""
-        self._kinds.append(None)
-        self._exceeded = None
+        with self._lock:
+            self._kinds.append(None)
+            self._exceeded = None
 
     def failed(self, kind: str, message: str) -> None:
         """Count a reset that did not."""
-        self._kinds.append(kind)
-        kinds = Counter(kind for kind in self._kinds if kind is not None)
-        # Before the window is full, what is still to come counts as if it would succeed.
-        if kinds.total() > self._allowed * WINDOW:
-            resets = len(self._kinds)
-            self._exceeded = FailureRateExceeded(kinds=dict(kinds), resets=resets, rate=self._allowed, last=message)
+        with self._lock:
+            self._kinds.append(kind)
+            kinds = Counter(kind for kind in self._kinds if kind is not None)
+            # Before the window is full, what is still to come counts as if it would succeed.
+            if kinds.total() > self._allowed * WINDOW:
+                resets = len(self._kinds)
+                self._exceeded = FailureRateExceeded(kinds=dict(kinds), resets=resets, rate=self._allowed, last=message)
 
     def check(self) -> None:
         """Let a run go on, or end it.
@@ -70,5 +74,6 @@ class ResetRate:
         Raises:
             FailureRateExceeded: The last failure was one too many.
         """
-        if self._exceeded is not None:
-            raise self._exceeded
+        exceeded = self._exceeded
+        if exceeded is not None:
+            raise exceeded

@@ -165,9 +165,7 @@ class Seat:
 
     def open_ahead(self, row: Mapping[str, Any]) -> Opening:
         """Start opening an episode of a row's task for whichever seat will claim it; it is in no record until then."""
-        opening = self._open(self.connection.live, self.connection.settings.task(row))
-        opening.episode.unwanted = True
-        return opening
+        return self._open(self.connection.live, self.connection.settings.task(row), unwanted=True)
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""
@@ -198,8 +196,8 @@ class Seat:
             if released is not None:
                 wait(released)
 
-    def _open(self, live: Live, task: TaskRef) -> Opening:
-        return Opening(Episode(live, task, tools=self._tools))
+    def _open(self, live: Live, task: TaskRef, *, unwanted: bool = False) -> Opening:
+        return Opening(Episode(live, task, tools=self._tools, unwanted=unwanted))
 
     def _start(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Future[Shown]:
         now = self.held.now

@@ -494,6 +494,24 @@ def test_prefetched_reset_of_another_row_is_given_up_and_not_recorded(make_spec,
     assert [episode.index for episode in read(path)] == [1]
 
 
+def test_only_what_a_rollout_takes_of_what_was_opened_ahead_counts_as_a_reset(make_spec, ours, tmp_path):
+    spec = make_spec(ours.url, env_name="echoenvironment", max_failure_rate=0.0, record=tmp_path / "record")
+    seat = spec.environment_factory()._seat
+    rate = spec._connection.live.resets
+    sound, broken = (seat.open_ahead({"task_index": index}) for index in (0, 99))
+    assert (broken.prompt.result(30), sound.prompt.result(30).split("'")[1]) == (NO_PROMPT, "hello")
+    assert not broken.claim()
+    assert not rate._kinds
+    assert sound.claim()
+    assert list(rate._kinds) == [None]
+    seat.prefetch({"task_index": 0}, ready=sound)
+    assert "hello" in seat.reset({"task_index": 0})
+    seat.close()
+    assert [episode.index for episode in read(tmp_path / "record")] == [0]
+    with pytest.raises(FailureRateExceeded):
+        seat.reset({"task_index": 99})
+
+
 def test_calls_started_ahead_run_in_order_and_are_answered_one_by_one(echo, ours):
     (tool,) = type(echo)._tools
     before = ours.executions("echo")
