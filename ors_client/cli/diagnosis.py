@@ -113,7 +113,7 @@ class Doctor:
         return names
 
     async def _learn_kind(self, client: AsyncClient) -> None:
-        if self._is_deployment(client):
+        if self._target.deployment is not None:
             self.report.kind = "a deployment of the catalogue, or like one"
             # A server at one URL is told secrets in both ways until it refuses one.
             self.report.secrets = "header" if client.layout.is_split else None
@@ -122,9 +122,6 @@ class Doctor:
         self.report.secrets = "body" if self.report.version is None else "header"
         if self.report.version is not None:
             self.report.kind = f"openreward {self.report.version}"
-
-    def _is_deployment(self, client: AsyncClient) -> bool:
-        return client.layout.is_split or self._target.deployment is not None
 
     def _guess_kind(self) -> None:
         """Tell servers without a version by how they give session ids."""
