@@ -81,7 +81,7 @@ class Server:
 
     def stats(self) -> dict[str, Any]:
         """Return the server's counts; see `fixtures.introspection`."""
-        return httpx.get(f"{self.url}/_stats", trust_env=False).json()
+        return httpx.get(f"{self.url}/_stats", trust_env=False, timeout=30).json()
 
     def executions(self, tool: str) -> int:
         """Return how often a tool's function was entered since the server started."""
