@@ -8,12 +8,14 @@ rewards.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -156,15 +158,20 @@ class Live:
             )
 
     async def _keep_in_order(self, episode: EpisodeRecord) -> None:
-        async with self._keeping:
-            try:
-                # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
-                kept = asyncio.get_running_loop().run_in_executor(None, self._keep, episode)
-            except RuntimeError:  # no thread can be started while the interpreter exits
-                self._keep(episode)
-            else:
-                await kept
-            self._record_is_late = False
+        try:
+            async with self._keeping:
+                try:
+                    # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
+                    kept = _on_daemon(partial(self._keep, episode))
+                except RuntimeError:  # no thread can be started while the interpreter exits
+                    self._keep(episode)
+                else:
+                    await kept
+                self._record_is_late = False
+        except asyncio.CancelledError:
+            if self._record is not None:
+                logger.error("An episode was not written to %r before the spec was closed.", self.settings.record)  # noqa: TRY400 - there is nothing to trace
+            raise
 
     def _keep(self, episode: EpisodeRecord) -> None:
         """Write an episode down; a full disk does not end a run."""
@@ -309,6 +316,36 @@ def _shut(live: Live, *, wait: bool = False) -> None:
         logger.warning("Sessions at %s may not have been deleted within the close limit.", live.settings.target)
     finally:
         live.loop.stop(join_seconds=_JOIN_SECONDS)
+
+
+def _on_daemon(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Run `work` on a thread that the interpreter's exit does not wait for, unlike an executor's.
+
+    Raises:
+        RuntimeError: No thread can be started.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        failure: Exception | None = None
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the top of a thread: whoever waits meets it
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has stopped, and nobody waits
+            loop.call_soon_threadsafe(settle, failure)
+
+    threading.Thread(target=run, name="trl-bridge-record", daemon=True).start()
+    return done
 
 
 def _catalogue_secrets(api_key: str | None, layout: Layout) -> Secrets | None:

@@ -1,5 +1,6 @@
 """Specs and factories in other processes and other trainers than the one that they were made for first."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -80,6 +81,30 @@ def test_crash_loses_no_episode_that_had_ended(echo_server, tmp_path):
     echo_server.set_aside(seconds=0)  # what ran is the reaper's
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert [episode.status for episode in read(record)] == ["scored"] * 16
+
+
+def test_record_that_another_process_holds_holds_up_no_exit(echo_server, tmp_path):
+    script = (
+        "import sys\n"
+        "from ors_client import Timeouts\n"
+        "from trl_bridge import OpenRewardSpec\n"
+        "with OpenRewardSpec(sys.argv[1], record=sys.argv[2], timeout=Timeouts(close=1)) as spec:\n"
+        "    spec.environment_factory().reset(task_index=0)\n"
+    )
+    record = tmp_path / "record"
+    with record.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        # The lock is held until the process has ended, however long that takes.
+        done = subprocess.run(
+            [sys.executable, "-c", script, echo_server.url, record],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, record.read_text()) == (0, "")
+    assert f"An episode was not written to '{record}'" in done.stderr
 
 
 # --- GRPO's subclass that takes environments
