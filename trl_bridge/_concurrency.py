@@ -28,6 +28,7 @@ from ._tools import BoundTool
 logger = logging.getLogger(__name__)
 
 _MARK = "_trl_bridge_attached"
+_FORESIGHT = "_trl_bridge_look_ahead"
 _UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
 
 
@@ -40,13 +41,17 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> None:
             trainer must not have begun to train.
     """
     if hasattr(trainer, _MARK):
+        if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _FORESIGHT):
+            logger.warning("look_ahead has no effect: the trainer was attached without it; attach it before it trains.")
         return
     missing = _unknown(trainer)
     setattr(trainer, _MARK, not missing)
     if missing:
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
         return
-    trainer._generate_and_score_completions = _with_resets_ahead(trainer, _look_ahead(trainer) if look_ahead else None)
+    if look_ahead:
+        setattr(trainer, _FORESIGHT, _look_ahead(trainer))
+    trainer._generate_and_score_completions = _with_resets_ahead(trainer, getattr(trainer, _FORESIGHT, None))
     trainer._tool_call_loop = _with_calls_ahead(trainer)
 
 

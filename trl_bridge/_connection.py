@@ -33,6 +33,7 @@ from ._telling import tell
 logger = logging.getLogger(__name__)
 
 _RECORD_SECONDS = 5.0  # an answer waits for its episode's line, which takes milliseconds unless something is wrong
+_UPLOAD_LIMITS = 6  # what the client takes for its uploads as long as they arrive, in lengths of `Timeouts.close`
 _JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
 
 
@@ -153,7 +154,7 @@ class Live:
             logger.warning(
                 "Writing an episode to %r takes more than %g seconds. Rollouts go on, and a crash would lose the "
                 "episodes that wait to be written.",
-                self.settings.record,
+                self.settings.record or "the catalogue",
                 _RECORD_SECONDS,
             )
 
@@ -310,10 +311,17 @@ def _shut(live: Live, *, wait: bool = False) -> None:
     if live.loop.is_current or not (wait or threading.current_thread() is threading.main_thread()):
         closing.add_done_callback(lambda _: live.loop.stop(join_seconds=0))
         return
+    settings = live.settings
+    limits = 2 if settings.rollouts is None else 2 + _UPLOAD_LIMITS
     try:
-        closing.result(2 * live.settings.timeout.close + _JOIN_SECONDS)
+        closing.result(limits * settings.timeout.close + _JOIN_SECONDS)
     except TimeoutError:
-        logger.warning("Sessions at %s may not have been deleted within the close limit.", live.settings.target)
+        logger.warning(
+            "Closing %s took more than %d times the close limit: sessions may not have been deleted%s.",
+            settings.target,
+            limits,
+            "" if settings.rollouts is None else ", and the catalogue may not have been told of all episodes",
+        )
     finally:
         live.loop.stop(join_seconds=_JOIN_SECONDS)
 

@@ -77,6 +77,7 @@ class Episode:
         self._session: AsyncSession | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._recording: asyncio.Task[None] | None = None
+        self._opening: anyio.CancelScope | None = None
         self._start = time.monotonic()
 
     @property
@@ -93,6 +94,8 @@ class Episode:
         self.rollout.started = time.time()
         if self._session is not None:
             self.live.resets.succeeded()  # or else, once it is open
+        else:
+            self.live.loop.submit(self._limit_opening())
         return True
 
     async def open(self) -> Shown:
@@ -142,9 +145,15 @@ class Episode:
     async def close(self) -> None:
         """End the episode as it stands, as nobody will call any more; wait until it is deleted and written down."""
         self.end()
-        rest = [task for task in (self._leaving, self._recording) if task is not None]
-        if rest:
-            await asyncio.wait(rest)
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
+        await self._recorded()
+
+    async def _limit_opening(self) -> None:
+        """Let an opening that a rollout has begun to wait for end with the episode's time."""
+        seconds = self._remaining_seconds()
+        if self._opening is not None and seconds is not None:
+            self._opening.deadline = anyio.current_time() + seconds
 
     async def _open(self) -> Shown:
         async with self._order, self.live.slot():
@@ -152,7 +161,8 @@ class Episode:
             self.rollout.started = time.time()
             self.live.running.add(self)
             try:
-                with anyio.move_on_after(self._remaining_seconds()):
+                # Opened ahead, an episode has no time of its own yet.
+                with anyio.move_on_after(None if self.unwanted else self._remaining_seconds()) as self._opening:
                     prompt = await self._begin_or_again()
                     if not self.unwanted:
                         self.live.resets.succeeded()
@@ -191,7 +201,7 @@ class Episode:
                 try:
                     tool = await self._session.terminal_tool()
                 except ORSError as error:
-                    self.end(failure=Failure(type(error).__name__, str(error)))
+                    self.end(failure=Failure(type(error).__name__, error.message))
                     return
                 if tool is None:
                     raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
@@ -242,7 +252,7 @@ class Episode:
         return content.value
 
     def _give_up(self, error: ORSError) -> Shown:
-        failure = Failure(type(error).__name__, str(error))
+        failure = Failure(type(error).__name__, error.message)
         self.end(failure=failure)
         if not self.unwanted:
             self.live.resets.failed(failure.kind, failure.message)
@@ -283,7 +293,7 @@ class Episode:
         except ORSError as error:
             if self._server is not None:
                 self.live.servers.report(self._server, error)
-            return self._broken(name, arguments, Failure(type(error).__name__, str(error)), took=took())
+            return self._broken(name, arguments, Failure(type(error).__name__, error.message), took=took())
         except asyncio.CancelledError:
             self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), took=took())
             raise

@@ -145,20 +145,13 @@ def test_session_that_was_lost_while_it_stood_ready_is_opened_anew(echo, tmp_pat
                 eventually(lambda: len(echo.live()) == ROLLOUTS)
                 for session_id in echo.live():
                     httpx.post(f"{echo.url}/delete", headers={"X-Session-ID": session_id}, trust_env=False)
-                ready = [opening for each in foresight(self)._ready.values() for opening in each]
+                ready = [opening for each in self._trl_bridge_look_ahead._ready.values() for opening in each]
                 eventually(lambda: all(opening.episode._session.lost for opening in ready))
                 return super().compute_loss(*args, **kwargs)
 
         steps = train(tmp_path, spec, Restarting)
     assert [step["reward"] for step in steps] == [1.0] * 3
     assert [step["environment/failed"] for step in steps] == [0.0] * 3
-
-
-def foresight(trainer):
-    """What foresees the batches of a trainer that was attached."""
-    names = trainer._generate_and_score_completions.__code__.co_freevars
-    cells = trainer._generate_and_score_completions.__closure__
-    return dict(zip(names, cells, strict=True))["foresight"].cell_contents
 
 
 @pytest.mark.slow
@@ -215,6 +208,40 @@ def test_loader_that_reads_rows_elsewhere_means_one_warning(echo, tmp_path, capl
     assert [record.getMessage() for record in caplog.records] == [
         "look_ahead has no effect with dataloader_num_workers=1, which reads rows elsewhere."
     ]
+
+
+def test_trainer_that_was_attached_without_looking_ahead_says_so(echo, tmp_path, caplog):
+    with OpenRewardSpec(echo.url) as spec:
+        made = make_trainer(
+            tmp_path,
+            policy=win,
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        spec.attach(made)
+        with caplog.at_level(logging.WARNING, "trl_bridge"):
+            attach(made, look_ahead=True)
+    assert "attach it before it trains" in caplog.text
+
+
+def test_time_of_an_episode_that_was_opened_ahead_begins_when_it_is_claimed():
+    with (
+        serve("ours", "--env", "echo", "--reset-seconds", "3") as slow,
+        OpenRewardSpec(slow.url, look_ahead=1, episode_timeout=1.0, discover_task_tools=False) as spec,
+    ):
+        ahead, late = spec.environment_factory(), spec.environment_factory()
+        row = {"task_index": 0}
+        ready = ahead._seat.open_ahead(row)
+        ready.prompt.result(30)  # it stood ready for longer than an episode may take
+        assert ready.claim()
+        ahead._seat.prefetch(row, ready=ready)
+        assert "to win" in ahead.reset(**row)
+        begun = late._seat.open_ahead(row)
+        assert begun.claim()
+        late._seat.prefetch(row, ready=begun)
+        late.reset(**row)
+        assert late.status == "failed: DeadlineExceeded"
 
 
 @pytest.mark.parametrize("look_ahead", [0, -1, 1.5, True])
