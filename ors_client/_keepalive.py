@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ._background import EXIT_SECONDS, Background
-from ._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, SessionLost, StatusError
+from ._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
 from ._operations import Operation, delete, delete_session, ping
 from ._retry import is_missing_route
 from ._settings import KeepalivePolicy
@@ -258,7 +258,7 @@ class Keepalive:
         except StatusError as error:
             if self._was_pinged or entry.witness is None or not is_missing_route(error):
                 raise
-            await transport.send_once(entry.witness)
+            await _hear(transport, entry.witness)
             if self._has_ping_route:
                 self._has_ping_route = False
                 _logger.warning(
@@ -331,3 +331,18 @@ class Keepalive:
                 entry.session_id,
                 problem,
             )
+
+
+async def _hear(transport: Transport, witness: Operation[object]) -> None:
+    """Ask for an answer that only a server gives; its author's error is one, a missing route and a gateway's are not.
+
+    Raises:
+        ORSError: There was none; `NotYet` where there may be one once the setup is done.
+    """
+    try:
+        await transport.send_once(witness)
+    except ProtocolError:
+        pass
+    except StatusError as error:
+        if is_missing_route(error):
+            raise

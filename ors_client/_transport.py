@@ -51,7 +51,7 @@ class _Answer:
 
 
 class NotYet(TransportError):
-    """Raised by `send_once` where the server said to ask later: it has no room, or its backend is starting."""
+    """Raised by `send_once` where to ask later: there is no room, or a backend or an environment is starting."""
 
 
 class BodySecretsRefused(StatusError):
@@ -131,6 +131,7 @@ class Transport:
             result = await self._attempt(operation, None)
             if isinstance(result, Fault):
                 asked_later = not result.delivered and result.status is not None
+                asked_later |= result.silent == "response" and operation.awaits_setup
                 raise (NotYet if asked_later else TransportError)(operation.name, reason=result.reason)
             return self._parse(operation, result.text)
         except ORSError as error:

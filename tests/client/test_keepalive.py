@@ -11,6 +11,7 @@ from scripted import Peer
 from ors_client import ClientStateError, KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ors_client._keepalive import Entry, Keepalive
 from ors_client._layout import resolve
+from ors_client._operations import Address, prompt
 from ors_client._transport import Transport
 
 
@@ -26,6 +27,13 @@ def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts()):  # noq
         )
 
     return Keepalive(make, policy=policy, split=False, close=5.0)
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Meddler(Entry):
@@ -151,3 +159,41 @@ def test_session_whose_deletion_fails_in_a_way_that_nobody_foresaw_is_reported()
     keepalive.close()
     assert peer.paths() == ["POST /delete"] * 2
     assert keepalive.leaked == 2
+
+
+async def never(_):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(500, json={"detail": "boom"}), httpx.Response(403), httpx.Response(200, text="Hello.")]
+)
+def test_witness_that_answers_with_an_error_is_there(answer, caplog):
+    peer = Peer({"POST /ping": httpx.Response(404), "GET /prompt": answer})
+    keepalive = keepalive_of(peer, policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
+    reasons = []
+    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    eventually(lambda: reasons or "no ping route" in caplog.text)
+    keepalive.close()
+    assert reasons == []
+
+
+@pytest.mark.parametrize("status", [404, 502, 503, 504])
+def test_witness_that_a_gateway_answers_for_is_not_there(status):
+    peer = Peer({"POST /ping": httpx.Response(404), "GET /prompt": httpx.Response(status)})
+    keepalive = keepalive_of(peer, policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
+    reasons = []
+    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    eventually(lambda: reasons)
+    keepalive.close()
+
+
+def test_witness_that_waits_for_the_setup_loses_no_session():
+    peer = Peer({"POST /ping": httpx.Response(404), "GET /prompt": never})
+    policy, timeouts = KeepalivePolicy(interval=0.02, tolerance=0.02), Timeouts(response=0.02)
+    keepalive = keepalive_of(peer, policy=policy, timeouts=timeouts)
+    reasons = []
+    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    eventually(lambda: reasons or peer.paths().count("GET /prompt") >= 8)
+    keepalive.close()
+    assert reasons == []
