@@ -53,6 +53,7 @@ class Live:
         tasks_seen: Tasks whose tools were compared with those that the model was told of.
         tools_logged: Names of tools that were missing there.
         trouble: Kinds of failures and cuts that were met.
+        unscored_told: Whether it was said that a batch had no reward at all.
         running: Episodes that have not ended.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
     """
@@ -65,6 +66,7 @@ class Live:
         self.tasks_seen: set[TaskRef] = set()
         self.tools_logged: set[str] = set()
         self.trouble: set[str] = set()
+        self.unscored_told = False
         self.running: set[Running] = set()
         self.environment = settings.name
         self.secrets = settings.secrets

@@ -6,6 +6,7 @@ served and are released.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from ._conversation import final_answer
 from ._environment import owns_reward, seat_of
 from ._loop import wait
 from ._seat import Seat
+
+logger = logging.getLogger(__name__)
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
@@ -61,6 +64,7 @@ def environment_reward(
         attach_to_owner(log_metric)
         for name, value in (_metrics(ours) | _metrics_by_name(seats, environment or ())).items():
             log_metric(name, value)
+    _tell_of_no_reward(ours)
     if log_extra is not None and ours:
         log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
         log_extra("calls", [len(seat.rollout.calls) if seat is not None else None for seat in seats])
@@ -68,6 +72,26 @@ def environment_reward(
     for seat in ours:
         seat.release()
     return rewards
+
+
+def _tell_of_no_reward(seats: Sequence[Seat]) -> None:
+    """Say once what became of a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
+    lives = [live for live in {seat.live for seat in seats} if live is not None and not live.settings.group_scoring]
+    if any(seat.reward is not None for seat in seats) or all(live.unscored_told for live in lives):
+        return
+    for live in lives:
+        live.unscored_told = True
+    rollouts = [seat.rollout for seat in seats]
+    calls = sum(len(rollout.calls) for rollout in rollouts)
+    failed = sum(rollout.failure is not None for rollout in rollouts)
+    logger.warning(
+        "None of the %d rollouts of a batch was scored, so nothing is learnt from it: they made %d tool calls, and the "
+        "infrastructure broke %d of them. A model that calls no tool needs another prompt or some warming up, and "
+        "unscored=0.0 makes such rollouts zeros. Said once; environment/scored has the share of every batch.",
+        len(seats),
+        calls,
+        failed,
+    )
 
 
 def _answer(seats: Sequence[Seat | None], completions: Sequence[Any] | None) -> None:

@@ -100,6 +100,22 @@ def test_owned_reward_is_read_here_and_lets_the_session_go(make, proxy, ours, ev
     assert len([request for request in proxy.requests if request.path not in ("/delete", "/delete_session")]) == before
 
 
+def test_batch_without_any_reward_is_told_of_once(make, caplog):
+    spec, environments = make(2)
+    for _ in range(2):
+        assert spec.reward_funcs(environments=environments) == [None, None]
+    (told,) = [record.getMessage() for record in caplog.records if "was scored" in record.getMessage()]
+    assert told.startswith("None of the 2 rollouts of a batch was scored")
+    assert "0 tool calls" in told
+
+
+def test_batch_with_one_reward_is_nothing_to_tell_of(make, caplog):
+    spec, (scored, silent) = make(2)
+    scored.step(reward=0.5)
+    assert spec.reward_funcs(environments=[scored, silent]) == [0.5, None]
+    assert "was scored" not in caplog.text
+
+
 def test_metrics_say_what_the_rollouts_met(make, proxy):
     spec, (finished, cut, broken, idle) = make(4, max_calls=1)
     proxy.add(Rule("POST", "/call", ResetAfterForward()))

@@ -69,6 +69,7 @@ def test_two_tasks_make_a_batch_and_too_few_steps_end_with_a_clear_sentence(two_
     ended = demo_process.run("--url", two_words.url, "--steps", 2, "--output", tmp_path, seconds=SECONDS)
     assert ended.status == 1
     assert "The model has NOT learned in 2 steps" in ended.output
+    assert "take 10 or more" in ended.output
     assert "Traceback" not in ended.errors
     assert json.loads((tmp_path / "summary.json").read_text())["learned"] is False
 
