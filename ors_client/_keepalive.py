@@ -116,8 +116,9 @@ class Keepalive:
         self._make_transport = make_transport
         self._ledger: dict[str, Entry] = {}
         self._numbers = itertools.count(1)
-        self._has_ping_route = True
-        self._was_pinged = False  # a ping was answered, so that there is such a route
+        # Deployments: those that answered a ping, so that they have a route for it, and those found to have none.
+        self._pinged: set[str | None] = set()
+        self._unpingable: set[str | None] = set()
         self._thread: Background | None = None
         self._closed = False
         self._process = os.getpid()
@@ -208,7 +209,7 @@ class Keepalive:
         thread.later(delay - early, partial(self._beat, thread, entry))
 
     def _beat(self, thread: Background, entry: Entry) -> None:
-        if entry.on_lost is not None and self._has_ping_route:
+        if entry.on_lost is not None and entry.deployment not in self._unpingable:
             thread.spawn(self._ping(thread, entry))
 
     async def _ping(self, thread: Background, entry: Entry) -> None:
@@ -250,25 +251,37 @@ class Keepalive:
 
         A proxy that was restarted and has not found its server yet answers 404 to everything, with a page or with the
         words of a web framework; the sessions behind it may be alive or gone. So the route is missing only where no
-        ping was ever answered and the server answers another request now. Otherwise the 404 is a fault like others:
-        the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
+        ping was ever answered, the server answers another request now, and a second ping gets a 404 after it. Otherwise
+        the 404 is a fault like others: the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
         """
+        asked = ping(entry.session_id, deployment=entry.deployment)
         try:
-            await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+            await transport.send_once(asked)
         except StatusError as error:
-            if self._was_pinged or entry.witness is None or not is_missing_route(error):
+            if not self._may_be_missing(entry, error) or entry.witness is None:
                 raise
             await _hear(transport, entry.witness)
-            if self._has_ping_route:
-                self._has_ping_route = False
+            try:
+                await transport.send_once(asked)
+            except StatusError as again:
+                if not self._may_be_missing(entry, again):
+                    raise
+            else:
+                self._pinged.add(entry.deployment)
+                return True
+            if entry.deployment not in self._unpingable:
+                self._unpingable.add(entry.deployment)
                 _logger.warning(
                     "The server has no ping route, so sessions can't be kept alive between calls and end when it "
                     "decides: %s",
                     error,
                 )
             return False
-        self._was_pinged = True
+        self._pinged.add(entry.deployment)
         return True
+
+    def _may_be_missing(self, entry: Entry, error: StatusError) -> bool:
+        return entry.deployment not in self._pinged and is_missing_route(error)
 
     async def _delete(self, transport: Transport, entry: Entry) -> None:
         problem = ""

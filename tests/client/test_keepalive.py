@@ -197,3 +197,39 @@ def test_witness_that_waits_for_the_setup_loses_no_session():
     eventually(lambda: reasons or peer.paths().count("GET /prompt") >= 8)
     keepalive.close()
     assert reasons == []
+
+
+def test_proxy_that_finds_its_server_after_the_first_ping_is_pinged_on():
+    pings = []
+
+    async def found(_):
+        pings.append(1)
+        return httpx.Response(404) if len(pings) == 1 else httpx.Response(200, json={"status": "ok"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": found}), policy=KeepalivePolicy(interval=0.02, tolerance=10.0))
+    keepalive.watch(keepalive.own("s1"), print, witness=prompt(Address("env"), "s1"))
+    eventually(lambda: len(pings) >= 5)
+    keepalive.close()
+
+
+@pytest.mark.parametrize("old", [0, 1])
+def test_deployment_without_a_ping_route_leaves_the_others_pinged(old, caplog):
+    names = ["a/env", "b/env"]
+    pings = dict.fromkeys(names, 0)
+
+    async def pinged(request):
+        name = request.headers["x-deployment"]
+        pings[name] += 1
+        return httpx.Response(404) if name == names[old] else httpx.Response(200, json={"status": "ok"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": pinged}), policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
+    reasons = []
+    for name in names:  # one after the other is known
+        keepalive.watch(keepalive.own(name, deployment=name), reasons.append, witness=prompt(Address("env"), "s1"))
+        eventually(lambda name=name: pings[name] >= (2 if name == names[old] else 5))
+    eventually(lambda: "no ping route" in caplog.text)
+    before = pings[names[1 - old]]
+    eventually(lambda: pings[names[1 - old]] >= before + 5)
+    keepalive.close()
+    assert pings[names[old]] == 2
+    assert reasons == []

@@ -111,7 +111,7 @@ def test_session_outlives_the_tolerance_where_there_is_no_ping_route(express, ca
         ):
             assert session.call_tool("wait", {"seconds": 2 * OFTEN.tolerance}).text == "1"
             assert session.lost is None
-        assert proxy.count("POST", "/ping") == 1
+        assert proxy.count("POST", "/ping") == 2
     [record] = caplog.records
     assert "no ping route" in record.getMessage()
 
@@ -124,7 +124,7 @@ def test_server_that_lists_no_environments_either_is_asked_for_the_prompt(expres
             client.environment("slowenvironment").session(TaskRef("train", 0)) as session,
         ):
             assert session.call_tool("wait", {"seconds": 2 * OFTEN.tolerance}).text == "1"
-        assert proxy.count("POST", "/ping") == 1
+        assert proxy.count("POST", "/ping") == 2
     [record] = caplog.records
     assert "no ping route" in record.getMessage()
 

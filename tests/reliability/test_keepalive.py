@@ -183,7 +183,7 @@ def test_missing_ping_route_is_warned_of_once_and_left_alone(ours: Server, caplo
                 for session in (first, second):
                     assert session.call_tool("wait", {"seconds": 1.5}).text == "1"
                     assert session.lost is None
-        assert proxy.count("POST", "/ping") <= 2
+        assert proxy.count("POST", "/ping") <= 4  # each session asks twice
     assert [record.levelname for record in caplog.records if "ping route" in record.getMessage()] == ["WARNING"]
 
 
