@@ -297,17 +297,21 @@ class Server:
         if known.lost:
             return
         if known.idle:
-            if self._passes.get(deployment) is known:
-                del self._passes[deployment]  # whoever has just taken it meets `SessionLost`, and takes another
+            self._strike(known, deployment)  # whoever has just taken it meets `SessionLost`, and takes another
             self.keepalive.abandon(known.entry)
         else:
             self.keepalive.later(known.rest, partial(self._give_back, known, deployment))
 
     def _forget(self, known: _Pass, deployment: str | None) -> None:
         known.lost = True
-        if self._passes.get(deployment) is known:
-            del self._passes[deployment]
+        self._strike(known, deployment)
         self.keepalive.disown(known.entry)
+
+    def _strike(self, known: _Pass, deployment: str | None) -> None:
+        # Two threads do this, and another may have struck it since the look. What was put there meanwhile is given back
+        # by its own timer.
+        if self._passes.get(deployment) is known:
+            self._passes.pop(deployment, None)
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.destination.layout.sessions

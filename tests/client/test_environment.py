@@ -166,6 +166,30 @@ async def test_questions_at_one_time_share_the_session_that_the_server_demands()
     assert peer.paths().count("POST /create_session") == 1
 
 
+class Contested(dict):
+    """A table of which another thread strikes an entry as soon as it was looked up."""
+
+    def get(self, key, default=None):
+        return self.pop(key, default)
+
+
+async def test_id_that_two_threads_give_back_at_one_moment_is_deleted():
+    async def count(request):
+        demanded = httpx.Response(400, json={"detail": "X-Session-ID header is required"})
+        return httpx.Response(200, json={"num_tasks": 3}) if "x-session-id" in request.headers else demanded
+
+    async with connected(Peer({"POST /num_tasks": count})) as client:
+        await client.environment("env").num_tasks("train")
+        server = client._server
+        [(_, known)] = server._passes.items()
+        server._passes = Contested(server._passes)
+        known.rest = 0.0
+        server._give_back(known, None)
+        with anyio.fail_after(30):
+            while client.open_sessions:  # noqa: ASYNC110 - of another thread
+                await anyio.sleep(0.01)
+
+
 async def test_tools_are_described_once_and_bounded():
     peer = Peer({"GET /tools": httpx.Response(200, json=[{"name": str(n)} for n in range(3)])})
     async with connected(peer) as client:
