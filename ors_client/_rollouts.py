@@ -197,8 +197,7 @@ class Rollout:
         Args:
             info: `task_index`, `current_step`, `temperature`, `max_tokens`, `num_compactions`, `harness`, ...
         """
-        self._info |= info
-        self._tell("rollout_update", {"rollout_info": self._info}, event_id=self.id)
+        self._update(info)
 
     def finish(self, info: Mapping[str, JSONValue] | None = None) -> None:
         """Tell that it is over, and how long it took; may be called again, to no effect.
@@ -207,10 +206,21 @@ class Rollout:
             info: As for `update`.
         """
         if not self._finished:
-            self.update({"duration_ms": round((time.monotonic() - self._began) * 1000)} | dict(info or {}))
+            self._update({"duration_ms": round((time.monotonic() - self._began) * 1000)} | dict(info or {}), ends=True)
             self._finished = True
 
-    def _tell(self, kind: Literal["rollout", "message", "rollout_update"], fields: Any, *, event_id: str) -> None:
+    def _update(self, info: Mapping[str, JSONValue], *, ends: bool = False) -> None:
+        self._info |= info
+        self._tell("rollout_update", {"rollout_info": self._info}, event_id=self.id, ends=ends)
+
+    def _tell(
+        self,
+        kind: Literal["rollout", "message", "rollout_update"],
+        fields: Any,
+        *,
+        event_id: str,
+        ends: bool = False,
+    ) -> None:
         if self._finished:
             raise ClientStateError("This rollout is finished; start another one.")
         with self._turn:
@@ -219,7 +229,7 @@ class Rollout:
                 event["index"] = self._count
             body = encode(_sendable(event | fields))
             self._count += kind == "message"
-            self._uploader.put(Event(kind, self.id, body, self._place))
+            self._uploader.put(Event(kind, self.id, body, self._place, ends))
 
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:

@@ -60,12 +60,14 @@ class Event:
         kind: A rollout begins with the first; the last tells more of the whole.
         rollout: The id of the rollout that it belongs to.
         body: A JSON object.
+        ends: Nothing of the rollout follows.
     """
 
     kind: Literal["rollout", "message", "rollout_update"]
     rollout: str
     body: bytes
     place: Place
+    ends: bool = False
 
     @property
     def begins(self) -> bool:
@@ -143,6 +145,8 @@ class Uploader:
                 self.dropped += 1
                 if event.begins:
                     self._unknown.add(event.rollout)
+                elif event.ends:
+                    self._unknown.discard(event.rollout)
             else:
                 if not self._queue:
                     self._since = time.monotonic()
@@ -208,7 +212,8 @@ class Uploader:
     def _problem(self, event: Event) -> str:
         if self._closed:
             return "the client is closed"
-        if event.rollout in self._unknown:
+        # While others of its rollout may wait, the last event goes after them, so that they are not sent either.
+        if event.rollout in self._unknown and not (event.ends and self.pending):
             return "their rollout's beginning was"
         if len(self._queue) >= self._queue_events or self._bytes + len(event.body) > self._queue_bytes:
             return f"{len(self._queue)} wait to be uploaded already"
@@ -282,6 +287,7 @@ class Uploader:
 
         async def tell(batch: Sequence[Event]) -> None:
             known = [event for event in batch if event.rollout not in self._unknown]
+            self._unknown.difference_update(event.rollout for event in batch if event.ends)
             self._settle(failed=len(batch) - len(known))
             if known:
                 await self._upload(transport, known)

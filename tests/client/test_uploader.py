@@ -166,3 +166,47 @@ def test_closing_at_exit_keeps_to_its_limit_and_counts_each_event_once(caplog):
     assert uploader.uploaded + uploader.failed == 100 * 128
     assert uploader.failed > 90 * 128
     assert f"{uploader.failed} events" in caplog.text
+
+
+def ending(name):
+    return Event("rollout_update", name, json.dumps({"eventId": name}).encode(), (None, None), ends=True)
+
+
+def test_rollout_that_never_began_is_forgotten_with_its_last_event():
+    peer = Peer({"POST /rollouts": httpx.Response(503)})
+    uploader = uploader_to(peer)
+    for name in ("a", "b", "c"):
+        uploader.put(beginning(name))
+        if name == "b":  # the others end when their beginning has failed
+            uploader.put(message(name, 0))
+            uploader.put(ending(name))
+        assert uploader.flush(30)
+        if name != "b":
+            uploader.put(message(name, 0))
+            uploader.put(ending(name))
+    uploader.close()
+    assert uploader._unknown == set()
+    assert peer.paths().count("POST /rollouts") == 3  # of the beginnings alone
+    assert (uploader.uploaded, uploader.failed + uploader.dropped) == (0, 9)
+
+
+def test_rollout_whose_beginning_found_no_room_is_forgotten_with_its_last_event():
+    uploader = Uploader(uploader_to(Peer())._make_transport, close=5.0, queue_events=0)
+    uploader.put(beginning("a"))
+    uploader.put(message("a", 0))
+    assert uploader._unknown == {"a"}
+    uploader.put(ending("a"))
+    assert uploader._unknown == set()
+    uploader.close()
+    assert uploader.dropped == 3
+
+
+def test_last_event_of_a_rollout_that_never_began_goes_after_what_waits():
+    uploader = uploader_to(Peer({"POST /rollouts": httpx.Response(200, json={})}))
+    uploader.put(beginning("a"))
+    uploader._unknown.add("b")
+    uploader.put(message("b", 0))
+    uploader.put(ending("b"))
+    assert "b" in uploader._unknown
+    uploader.close()
+    assert uploader._unknown == set()
