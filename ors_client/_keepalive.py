@@ -78,14 +78,14 @@ class Entry:
 
 
 async def end(entry: Entry, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
-    """End a session: its episode, and its id in the split layout or where there is no episode.
+    """End a session: its episode, and its id in the split layout or where no episode was begun.
 
     Single servers end the id with the episode, if they keep ids at all.
     """
     if entry.begun or not split:
         with contextlib.suppress(SessionLost):
             await send(delete(entry.session_id, deployment=entry.deployment))
-    if split or entry.refused:
+    if split or entry.refused or not entry.begun:
         try:
             await send(delete_session(entry.session_id, deployment=entry.deployment))
         except SessionLost:

@@ -145,6 +145,7 @@ async def test_server_that_demands_a_session_for_looking_around_gets_one_for_all
         "GET /list_environments",
         "POST /num_tasks",
         "POST /delete",
+        "POST /delete_session",
     ]
 
 
