@@ -51,7 +51,8 @@ _NO_SESSION = re.compile(
 # What frameworks say of a path that they have no route for: nothing, a few fixed words, or a page. An environment's own
 # 404 names what it has not found.
 _NO_ROUTE = re.compile(
-    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*|\ufeff?\s*<.*)?",
+    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*"
+    r"|\ufeff?\s*<(?:!doctype|html|\?xml)\b.*)?",
     re.IGNORECASE | re.DOTALL,
 )
 

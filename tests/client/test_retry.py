@@ -122,6 +122,7 @@ def test_call_that_does_not_get_on_is_given_up():
         "Cannot POST /ping",  # NestJS's `message`
         "<!DOCTYPE html>\n<html><body><pre>Cannot POST /ping</pre></body></html>\n",
         "\ufeff\n<html><head><title>404 Not Found</title></head></html>",
+        "<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>",
     ],
 )
 def test_words_and_pages_of_frameworks_say_that_a_route_is_missing(detail):
@@ -137,6 +138,8 @@ def test_words_and_pages_of_frameworks_say_that_a_route_is_missing(detail):
         "Deployment not found.",
         "Session not found",
         "Task not found",
+        "<Task 5> not found",
+        "<htmlish> not found",
     ],
 )
 def test_words_of_an_environment_do_not_say_that_a_route_is_missing(detail):
