@@ -15,7 +15,7 @@ import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ors_client import AsyncClient, AsyncEnvironment, ORSError, StatusError, Task, TaskRef
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, Task, TaskRef
 from ors_client._credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord, read
@@ -224,7 +224,7 @@ class _Course:
             return tasks
         try:
             described = await environment.list_tasks(tasks[0].split, tasks[0].index, tasks[-1].index + 1)
-        except StatusError:  # which does not keep them from being played
+        except ORSError:  # which does not keep them from being played
             return tasks
         return described if len(described) == len(tasks) else tasks
 

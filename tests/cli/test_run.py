@@ -12,6 +12,7 @@ from models import model_server
 from servers import serve
 from terminal import Terminal
 
+from fixtures.proxy import HtmlPage, Rule
 from ors_client import AsyncClient, TaskRef
 from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, remaining
 from ors_client.record import RecordWriter, read
@@ -54,6 +55,12 @@ def test_run_plays_every_attempt_and_tells_what_it_came_to(run, tmp_path):
     assert "@1 100.0%, @2 100.0%" in result.stdout
     played = {(episode.index, episode.attempt) for episode in episodes(tmp_path)}
     assert played == {(index, attempt) for index in range(3) for attempt in range(2)}
+
+
+def test_specifications_that_can_not_be_read_keep_no_task_from_being_played(run, proxy, tmp_path):
+    proxy.add(Rule("POST", "/task_range", HtmlPage(200, "<html></html>"), times=None))
+    assert run("right", "-n", 2, url=proxy.url).exit_code == 0
+    assert len(episodes(tmp_path)) == 2
 
 
 def test_record_of_a_run_holds_the_calls_the_words_and_the_costs(run, tmp_path):
