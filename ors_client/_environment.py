@@ -37,6 +37,15 @@ T = TypeVar("T")
 _TOGETHER = 16
 
 
+class TaskMissing(StatusError):
+    """Raised where a whole list has no such task: what a server with a route for single ones answers 404 to."""
+
+    def __init__(self, problem: str, *, url: str, session_id: str | None = None) -> None:
+        self.status = 404
+        self.detail = problem
+        ORSError.__init__(self, problem, url=url, session_id=session_id)
+
+
 class AsyncEnvironment:
     """An environment of a server. Made by `AsyncClient.environment`; nothing is asked until a method is called.
 
@@ -102,9 +111,8 @@ class AsyncEnvironment:
         async def picked() -> Task:
             everything = await self._whole(address, split)
             if not -len(everything) <= index < len(everything):
-                operation, there = task(address, split, index), len(everything)
-                told = f"There is no task {index} among the {there} of split {split!r}"
-                raise StatusError(operation.name, status=404, detail=told)
+                told = f"There is no task {index} among the {len(everything)} of split {split!r}."
+                raise TaskMissing(told, url=self._server.transport.destination.layout.sessions)
             return everything[index]
 
         return await self._server.ask_optional(

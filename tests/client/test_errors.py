@@ -10,6 +10,7 @@ import pytest
 
 import ors_client
 from ors_client import _errors, formats
+from ors_client._environment import TaskMissing
 from ors_client._errors import (
     AuthenticationError,
     BillingError,
@@ -59,6 +60,7 @@ MAKERS = {
     SessionLost: lambda: SessionLost("s-1", reason="ping answered 404", url="http://h:1"),
     ToolError: lambda: ToolError("echo", detail="x\ny", **WHERE),
     ToolRejected: lambda: ToolRejected("echo", detail="bad\narguments", reason="input_validation", **WHERE),
+    TaskMissing: lambda: TaskMissing("There is no task 7.", **WHERE),
     ToolFailed: lambda: ToolFailed("echo", detail="ValueError: x\n  y", **WHERE),
 }
 
@@ -156,7 +158,7 @@ def test_message_is_one_line_that_says_where(kind):
 @pytest.mark.parametrize("kind", MAKERS)
 def test_message_ends_with_the_entry_of_the_nearest_documented_class(kind):
     error = MAKERS[kind]()
-    documented = {NotYet: TransportError, BodySecretsRefused: StatusError}.get(kind, kind)
+    documented = {NotYet: TransportError, BodySecretsRefused: StatusError, TaskMissing: StatusError}.get(kind, kind)
     assert str(error) == f"{error.message} (README.md#{documented.__name__.lower()})"
 
 

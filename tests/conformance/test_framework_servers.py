@@ -59,8 +59,11 @@ def test_task_is_picked_from_the_list(environment, index):
 
 @pytest.mark.parametrize("index", [70, -71])
 def test_task_past_the_end_of_the_list_is_refused(environment, index):
-    with pytest.raises(StatusError, match=f"no task {index} among the 70 of split 'train'"):
+    with pytest.raises(StatusError, match=f"no task {index} among the 70 of split 'train'") as caught:
         environment.get_task("train", index)
+    assert caught.value.status == 404
+    assert caught.value.url in str(caught.value)
+    assert "HTTP" not in str(caught.value)  # as nothing was answered with a 404
 
 
 @pytest.mark.parametrize("ask", ["num_tasks", "list_tasks"])
