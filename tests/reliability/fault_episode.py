@@ -115,9 +115,7 @@ def observe(cases: Sequence[Case], server: Server, platform: Server, *, backend:
 
 async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None:
     endpoint = case.endpoint
-    with FaultProxy(
-        platform.urls[0] if endpoint.kind == "api" else server.url, idle_timeout=1.0 if case.idle else None
-    ) as proxy:
+    with FaultProxy(platform.urls[0] if endpoint.kind == "api" else server.url) as proxy:
         meets: Iterable = case.meets if isinstance(case.meets, tuple) else () if case.meets is None else (case.meets,)
         for fault in meets:
             proxy.add(Rule(endpoint.method, endpoint.path, fault, times=case.times))
@@ -260,8 +258,10 @@ async def _see_pings(case: Case, session: AsyncSession, proxy: FaultProxy) -> No
 
 
 async def _with_fault(case: Case, proxy: FaultProxy, step) -> None:
-    if case.idle:
-        await anyio.sleep(case.idle)
+    if case.stale:
+        with proxy.refusing(existing="close_idle"):
+            pass
+        await anyio.sleep(0.3)  # for the ends of the connections to arrive
     if not case.refused:
         await step()
         return

@@ -154,7 +154,7 @@ class Case:
         meets: What the proxy does to the endpoint's requests; several are met one after another.
         times: To how many of them; `None` is all.
         refused: The server is down when the step begins, and comes back.
-        idle: The connections lie idle for this long before the step.
+        stale: The server ends the idle connections before the step.
         runs_out: A limit on waiting is met, and therefore short. In all other cases none is, however busy the machine.
     """
 
@@ -164,7 +164,7 @@ class Case:
     expected: Expected
     times: int | None = 1
     refused: bool = False
-    idle: float = 0.0
+    stale: bool = False
     runs_out: bool = False
 
     @property
@@ -182,7 +182,7 @@ class Row:
     expected: dict[str, Expected]  # by kind, or by an endpoint's own name, which comes first
     times: int | None = 1
     refused: bool = False
-    idle: float = 0.0
+    stale: bool = False
     runs_out: bool = False
     only: tuple[str, ...] = ()  # names of endpoints
     streams: bool | None = None  # only those that are streams, or only those that are not
@@ -518,7 +518,7 @@ def _strange() -> Iterator[Row]:
     wrong = {"Content-Type": "application/json; charset=utf-16"}
     yield Row("wrong_charset", ReplaceHeaders(wrong), _harmless(), streams=False)
     yield Row("no_content_type", ReplaceHeaders({"Content-Type": None}), _harmless(), streams=False)
-    yield Row("stale_connection", None, _harmless(), idle=1.3)
+    yield Row("stale_connection", None, _harmless(), stale=True)
 
 
 def rows(now: float) -> Iterator[Row]:
@@ -568,7 +568,7 @@ def cases(now: float = 0.0) -> list[Case]:
                     expected,
                     times=row.times,
                     refused=row.refused,
-                    idle=row.idle,
+                    stale=row.stale,
                     runs_out=row.runs_out,
                 )
             )
