@@ -28,6 +28,7 @@ module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self, cast
 
@@ -57,6 +58,20 @@ def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, ob
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+# What frameworks say of a path that they have no route for: nothing, a few fixed words, or a page. An environment's own
+# 404 names what it has not found.
+_SAYS_NO_ROUTE = re.compile(
+    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*"
+    r"|\ufeff?\s*<(?:!doctype|html|\?xml)\b.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def tells_of_no_route(status: int, detail: str) -> bool:
+    """Tell an answer for a path that has no route from other meanings of 404."""
+    return status == 405 or (status == 404 and _SAYS_NO_ROUTE.fullmatch(detail) is not None)
 
 
 def _is_page(text: str) -> bool:
@@ -208,9 +223,7 @@ class StatusError(ORSError):
         self.status = status
         self.detail = detail
         said = f": {one_line(detail).rstrip('.')}" if detail else ""
-        # "Not Found" is what web frameworks say themselves; an ORS server names what it has not found.
-        astray = status == 405 or (status == 404 and (detail.strip() in {"", "Not Found"} or _is_page(detail)))
-        hint = self._advice or (_NO_ROUTE if astray else _RAISED if status == 500 else "")
+        hint = self._advice or (_NO_ROUTE if tells_of_no_route(status, detail) else _RAISED if status == 500 else "")
         advice = f" {hint}" if hint else ""
         super().__init__(f"{doing} was answered with HTTP {status}{said}.{advice}", url=url, session_id=session_id)
 

@@ -34,6 +34,7 @@ from ._errors import (
     SessionLost,
     StatusError,
     TransportError,
+    tells_of_no_route,
 )
 from ._operations import Operation
 from ._settings import RetryPolicy, Timeouts
@@ -47,13 +48,6 @@ _GATEWAY = frozenset({502, 503, 504, *range(520, 528), 530})
 _NO_EPISODE = "Active environment not found"
 _NO_SESSION = re.compile(
     r"\bsession\b.*\b(not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b", re.IGNORECASE
-)
-# What frameworks say of a path that they have no route for: nothing, a few fixed words, or a page. An environment's own
-# 404 names what it has not found.
-_NO_ROUTE = re.compile(
-    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*"
-    r"|\ufeff?\s*<(?:!doctype|html|\?xml)\b.*)?",
-    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -125,7 +119,7 @@ def is_missing_route(error: StatusError) -> bool:
 
     A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
     """
-    return error.status == 405 or (error.status == 404 and _NO_ROUTE.fullmatch(error.detail) is not None)
+    return tells_of_no_route(error.status, error.detail)
 
 
 def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
