@@ -4,7 +4,6 @@ The trainer, its rollout process and the environments' server run for real; a po
 endpoints, and two things that need a GPU have a stand-in (`cpu_kernels`).
 """
 
-import math
 import re
 
 import cpu_kernels
@@ -158,13 +157,14 @@ def test_asynchronous_trainer_runs_several_environments(tmp_path, monkeypatch, e
     ):
         steps = train(tmp_path, spec, win_or_finish, monkeypatch)
         eventually(lambda: server.live() == [], seconds=30)
-    # A step takes the groups that are there, whichever environment they are of; each is paid by its own.
+    # A step takes the samples that are there, whichever environment they are of; each is paid by its own.
     for name, reward in (("echo", 1.0), ("failing", 0.25)):
-        logged = [step.get(f"rewards/OpenRewardEnvironment_{name}", math.nan) for step in steps]
-        assert {each for each in logged if not math.isnan(each)} <= {reward}
+        logged = {step.get(f"rewards/OpenRewardEnvironment_{name}") for step in steps}
+        assert logged <= {reward, None}  # the trainer logs None for a step without a sample of this environment
         scored = [episode for episode in read(tmp_path / name) if episode.status == "scored"]
         assert {episode.reward for episode in scored} == {reward}
-    assert {step["reward"] for step in steps} <= {0.25, 0.625, 1.0}
+    assert len(steps) == 2
+    assert all(0.25 <= step["reward"] <= 1.0 for step in steps)
 
 
 def test_reward_function_says_what_to_do_where_no_environments_are_handed_over():
