@@ -20,6 +20,9 @@ from ors_client.record import CallRecord
 
 from ._script import NOT_RECORDED, Rehearsal, Scene, Script, listed
 
+SESSION_SECONDS = 900.0
+"""When a session that nobody cares for is ended, as by the official servers."""
+
 _KEPT = 1024  # results that can be asked for again by their task id
 _LISTED = 20  # indices that a refusal names
 _CHUNK = 4096  # code points of a result in one event
@@ -84,25 +87,51 @@ class _Refused(Exception):
         super().__init__(detail)
 
 
-class Answers:
-    """The server behind the wire: its sessions, and the results that it still holds."""
+@dataclass(slots=True)
+class _Session:
+    """An open session, and when a client last cared for it."""
 
-    def __init__(self, script: Script) -> None:
+    rehearsal: Rehearsal
+    seen: float
+
+
+class Answers:
+    """The server behind the wire: its sessions, and the results that it still holds.
+
+    Args:
+        script: What to answer from.
+        session_timeout: Seconds without a request to a session after which it is ended; a ping is one, too.
+    """
+
+    def __init__(self, script: Script, *, session_timeout: float = SESSION_SECONDS) -> None:
         self._script = script
-        self._sessions: dict[str, tuple[Scene, Rehearsal]] = {}
+        self._session_timeout = session_timeout
+        self._now = 0.0
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the one longest uncared for comes first
         self._results: OrderedDict[str, Answer] = OrderedDict()
 
-    @property
-    def sessions(self) -> int:
-        """How many are open."""
+    def sessions(self, *, now: float) -> int:
+        """Return how many are open."""
+        self._end_forgotten(now)
         return len(self._sessions)
 
-    def to(self, asked: Asked) -> Answer:
-        """Answer a request."""
+    def to(self, asked: Asked, *, now: float) -> Answer:
+        """Answer a request.
+
+        Args:
+            asked: The request.
+            now: Seconds on a clock that only goes forward.
+        """
+        self._end_forgotten(now)
         try:
             return self._route(asked)
         except _Refused as refused:
             return refused.answer
+
+    def _end_forgotten(self, now: float) -> None:
+        self._now = now
+        while self._sessions and now - next(iter(self._sessions.values())).seen > self._session_timeout:
+            self._sessions.popitem(last=False)
 
     def _route(self, asked: Asked) -> Answer:
         parts = [unquote(part) for part in urlsplit(asked.target).path.split("/") if part]
@@ -148,7 +177,7 @@ class Answers:
             case "tasks" | "num_tasks" | "task" | "task_range":
                 return _tasks(scene, name, route, _body(asked))
             case "prompt" | "messages":
-                take = self._session(asked)[1].take
+                take = self._session(asked).rehearsal.take
                 return Answer(value=take.prompt if route == "prompt" else take.messages)
             case "task_tools":
                 self._session(asked)
@@ -158,10 +187,13 @@ class Answers:
             case _:
                 return self._call(asked)
 
-    def _session(self, asked: Asked) -> tuple[Scene, Rehearsal]:
-        session = self._sessions.get(_session_id(asked))
+    def _session(self, asked: Asked) -> _Session:
+        session_id = _session_id(asked)
+        session = self._sessions.get(session_id)
         if session is None:
             raise _Refused(404, "Active environment not found")
+        session.seen = self._now
+        self._sessions.move_to_end(session_id)
         return session
 
     def _create(self, asked: Asked) -> Answer:
@@ -176,11 +208,11 @@ class Answers:
         place = scene.find_spec(cast("JSONObject", given) if isinstance(given, dict) else body)
         if place is None:
             raise _Refused(400, _missing(scene, cast("JSONObject", given) if isinstance(given, dict) else body))
-        self._sessions[session_id] = scene, scene.begin(place)
+        self._sessions[session_id] = _Session(scene.begin(place), self._now)
         return Answer(value={"sid": session_id})
 
     def _call(self, asked: Asked) -> Answer:
-        rehearsal, body = self._session(asked)[1], _body(asked)
+        rehearsal, body = self._session(asked).rehearsal, _body(asked)
         tool, arguments, task_id = body.get("name"), body.get("input"), body.get("task_id")
         if not isinstance(tool, str) or not isinstance(arguments, dict):
             raise _Refused(422, "name is a string and input an object")

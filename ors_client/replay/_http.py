@@ -11,13 +11,14 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
 from ors_client.record import read
 
-from ._answers import Answer, Answers, Asked
+from ._answers import SESSION_SECONDS, Answer, Answers, Asked
 from ._script import Script
 
 _LARGEST_HEAD = 1024 * 1024  # secrets may travel in a header
@@ -35,13 +36,20 @@ class Replay:
         host: The address to listen on.
         port: 0 takes a free one.
         pace: By how much the recorded seconds of a call are multiplied; 0 answers at once.
+        session_timeout: Seconds after which a session that is neither used nor pinged is ended, as by other servers.
     """
 
     def __init__(
-        self, script: Script | str | os.PathLike[str], *, host: str = "127.0.0.1", port: int = 0, pace: float = 0.0
+        self,
+        script: Script | str | os.PathLike[str],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        pace: float = 0.0,
+        session_timeout: float = SESSION_SECONDS,
     ) -> None:
         self.script = script if isinstance(script, Script) else Script(read(script))
-        self._answers = Answers(self.script)
+        self._answers = Answers(self.script, session_timeout=session_timeout)
         self._host = host
         self._port = port
         self._pace = pace
@@ -80,7 +88,7 @@ class Replay:
     @property
     def sessions(self) -> int:
         """How many sessions are open."""
-        return self._answers.sessions
+        return self._answers.sessions(now=time.monotonic())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -93,7 +101,8 @@ class Replay:
                 ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, _Unreadable
             ):
                 while (asked := await _read(reader)) is not None:
-                    await self._send(writer, self._answers.to(asked), keep=(keep := _is_kept(asked)))
+                    answer = self._answers.to(asked, now=time.monotonic())
+                    await self._send(writer, answer, keep=(keep := _is_kept(asked)))
                     if not keep:
                         break
         except asyncio.CancelledError:

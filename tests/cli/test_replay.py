@@ -16,6 +16,7 @@ from terminal import Terminal
 from ors_client import AsyncClient, StatusError, TaskRef, ToolFailed, ToolRejected
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
 from ors_client.replay import Replay, Script, read_tools
+from ors_client.replay._answers import Answers, Asked
 
 WON = CallRecord(tool="echo", arguments={"text": "hello"}, output="match", reward=1.0, finished=True, seconds=0.1)
 LOST = CallRecord(tool="echo", arguments={"text": "no"}, output="no match", reward=0.0, seconds=0.1)
@@ -241,6 +242,68 @@ def test_deleted_sessions_are_gone():
         return during, replay.sessions
 
     assert replayed([episode()], play) == (1, 0)
+
+
+# --- Sessions that nobody ends ---------------------------------------------------------------------------------------
+
+
+def test_session_that_nobody_cares_for_is_ended_and_answered_as_one():
+    async def work():
+        async with (
+            Replay(Script([episode(LOST)]), session_timeout=0.2) as replay,
+            httpx.AsyncClient(base_url=replay.url, trust_env=False, headers={"X-Session-ID": "x"}) as raw,
+        ):
+            body = {"env_name": "echoenvironment", "split": "train", "index": 0}
+            assert (await raw.post("/create", json=body)).status_code == 200
+            with anyio.fail_after(30):
+                while replay.sessions:  # noqa: ASYNC110 - nothing tells of the end
+                    await anyio.sleep(0.02)
+            call = {"name": "echo", "input": {"text": "no"}}
+            ended = [
+                await raw.post("/ping"),
+                await raw.get("/echoenvironment/prompt"),
+                await raw.post("/echoenvironment/call", json=call),
+            ]
+            assert (await raw.post("/delete")).status_code == 200
+            return [(answer.status_code, answer.json()["detail"]) for answer in ended]
+
+    assert anyio.run(work) == [(404, "Active environment not found")] * 3
+
+
+CARE = {
+    "ping": ("POST", "/ping", b""),
+    "prompt": ("GET", "/echoenvironment/prompt", b""),
+    "messages": ("GET", "/echoenvironment/messages", b""),
+    "task_tools": ("GET", "/echoenvironment/task_tools", b""),
+    "call": ("POST", "/echoenvironment/call", b'{"name": "echo", "input": {}}'),
+}
+
+
+def open_session(answers, session_id, now):
+    body = b'{"env_name": "echoenvironment", "split": "train", "index": 0}'
+    created = answers.to(Asked("POST", "/create", {"x-session-id": session_id}, body), now=now)
+    assert created.status == 200
+
+
+@pytest.mark.parametrize("way", CARE)
+def test_session_that_is_used_or_pinged_lives_on(way):
+    answers = Answers(Script([episode(LOST)]))
+    open_session(answers, "cared for", 0)
+    open_session(answers, "forgotten", 0)
+    method, path, body = CARE[way]
+    asked = Asked(method, path, {"x-session-id": "cared for"}, body)
+    assert [answers.to(asked, now=now).status for now in (800, 1600, 2400)] == [200, 200, 200]
+    assert answers.sessions(now=2400) == 1
+    assert answers.to(asked, now=3301).status == 404
+
+
+def test_sessions_of_clients_that_crash_do_not_pile_up():
+    answers = Answers(Script([episode()]))
+    most = 0
+    for second in range(5000):
+        open_session(answers, str(second), second)
+        most = max(most, answers.sessions(now=second))
+    assert most == 901
 
 
 # --- The wire --------------------------------------------------------------------------------------------------------
