@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench soak conformance-matrix clean
+.PHONY: help install demo test retest lint docs bench soak conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SE
 # Two workers for two cores; a file stays in one worker, so that its servers are started once.
 test: lint ## Lint, then run every test and report the coverage
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report term:skip-covered
+
+retest: $(DEV) ## Run once more, one at a time, what failed in the last run
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 lint: $(DEV) ## Check style, format and types
 	@$(BIN)/ruff check .
