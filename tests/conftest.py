@@ -73,5 +73,5 @@ def sessions_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[Non
     servers = [request.getfixturevalue(name) for name in SHARED & {*request.fixturenames}]  # afterwards it is too late
     yield
     for server in servers:
-        if server.process.poll() is None and (left := server.set_aside(seconds=15)):
+        if server.process.poll() is None and (left := server.set_aside(seconds=30)):
             pytest.fail(f"Sessions are left on the {server.kind} server: {', '.join(left)}")

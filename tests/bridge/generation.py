@@ -69,4 +69,4 @@ def generating(tokenizer: Any, policy: Callable[[str], str]) -> Iterator[Generat
             yield Generation(f"http://127.0.0.1:{server.server_port}", prompts)
         finally:
             server.shutdown()
-            thread.join(5)
+            thread.join(30)

@@ -58,7 +58,7 @@ def test_loop_that_stops_ends_the_waits_for_what_runs_on_it(loop):
         await asyncio.Event().wait()
 
     future = loop.submit(forever())
-    assert started.wait(5)
+    assert started.wait(30)
     loop.stop(join_seconds=5)
     with pytest.raises(ClientStateError, match="closed"):
         wait(future)
@@ -76,7 +76,7 @@ def test_loop_lets_cancelled_coroutines_clean_up_when_it_stops(loop):
             cleaned.set()
 
     loop.submit(forever())
-    assert started.wait(5)
+    assert started.wait(30)
     loop.stop(join_seconds=5)
     assert cleaned.is_set()
 
@@ -107,7 +107,7 @@ def test_loop_cancels_what_an_interrupted_caller_waited_for(loop):
             raise
 
     future = loop.submit(forever())
-    assert started.wait(5)
+    assert started.wait(30)
     with pytest.raises(KeyboardInterrupt):
         wait(Interrupted(future))
-    assert cancelled.wait(5)
+    assert cancelled.wait(30)

@@ -322,7 +322,7 @@ def test_connection_that_is_closed_while_it_opens_stays_closed():
         def __iter__(self):
             closer = threading.Thread(target=connection.close)
             closer.start()
-            closer.join(10)
+            closer.join(30)
             return super().__iter__()
 
     before = threading.enumerate()

@@ -114,8 +114,8 @@ def test_closing_the_client_ends_the_calls_of_other_threads():
     with client:
         thread = threading.Thread(target=call)
         thread.start()
-        assert started.wait(10)
-    thread.join(10)
+        assert started.wait(30)
+    thread.join(30)
     assert not thread.is_alive()
     assert len(raised) == 1
     assert peer.paths().count("POST /delete") == 1

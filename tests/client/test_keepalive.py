@@ -72,7 +72,7 @@ def test_session_that_is_owned_while_the_client_closes_is_deleted_or_refused():
             return super().__hash__()
 
     keepalive.own(Id("s1"))
-    closing.join(10)
+    closing.join(30)
     assert peer.paths() == ["POST /delete", "POST /delete_session"]
     assert len(keepalive) == 0
     with pytest.raises(ClientStateError):
@@ -90,7 +90,7 @@ def test_deletion_in_the_background_may_take_longer_than_a_ping():
     peer = Peer({"POST /delete": slowly})
     keepalive = keepalive_of(peer, timeouts=Timeouts(response=0.05, close=10.0))
     keepalive.abandon(keepalive.own("s1"))
-    assert deleted.wait(10)
+    assert deleted.wait(30)
     keepalive.close()
     assert peer.paths().count("POST /delete") <= 2  # the second where the first was answered, but not yet read
     assert keepalive.leaked == 0
@@ -109,7 +109,7 @@ def test_session_is_pinged_again_after_an_error_that_nobody_foresaw(caplog):
 
     keepalive = keepalive_of(Peer({"POST /ping": broken}), policy=KeepalivePolicy(interval=0.01, tolerance=10.0))
     keepalive.watch(keepalive.own("s1"), print)
-    assert twice.wait(10)
+    assert twice.wait(30)
     keepalive.close()
     assert [record.getMessage() for record in caplog.records] == ["A ping failed: KeyError('surprise')"]
 

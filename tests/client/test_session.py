@@ -253,7 +253,7 @@ async def test_stream_of_comments_instead_of_an_id_ends_with_the_limit_on_starti
     async def endless(_):
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=comments())
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with connected(Peer({"POST /create_session": endless}), timeout=Timeouts(start_up=0.2)) as client:
             with pytest.raises(DeadlineExceeded, match=r"start_up=0\.2"):
                 await client.environment().session(TASK).__aenter__()
@@ -360,7 +360,7 @@ async def test_server_without_a_ping_route_costs_one_warning(caplog):
     with caplog.at_level(logging.WARNING, "ors_client"):
         async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=1)) as client:
             async with client.environment().session(TASK), client.environment().session(TASK):
-                with anyio.fail_after(10):
+                with anyio.fail_after(30):
                     while not caplog.records:  # noqa: ASYNC110 - said on another thread
                         await anyio.sleep(0.01)
             async with client.environment().session(TASK) as session:
@@ -375,7 +375,7 @@ async def test_plain_answer_to_a_ping_and_a_deletion_is_a_success(answer, caplog
     with caplog.at_level(logging.DEBUG, "ors_client"):
         async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=0.01)) as client:
             async with client.environment().session(TASK) as session:
-                with anyio.fail_after(10):
+                with anyio.fail_after(30):
                     while len(peer.requests) - len(peer.paths()) < 8:  # noqa: ASYNC110 - said on another thread
                         await anyio.sleep(0.01)
                 assert session.lost is None
@@ -388,7 +388,7 @@ async def test_page_for_people_in_answer_to_pings_keeps_no_session():
     policy = KeepalivePolicy(interval=0.01, tolerance=0.01)
     client = connected(Peer({"POST /ping": page}), keepalive=policy)
     async with client, client.environment().session(TASK) as session:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while session.lost is None:  # noqa: ASYNC110 - said on another thread
                 await anyio.sleep(0.01)
 
@@ -401,7 +401,7 @@ async def test_secret_that_the_background_meets_shows_nowhere(caplog):
         async with connected(peer, keepalive=KeepalivePolicy(interval=0.01, tolerance=1)) as client:
             session = client.environment().session(TASK, secrets={"TOKEN": "hunter2-hunter2"})
             async with session:
-                with anyio.fail_after(10):
+                with anyio.fail_after(30):
                     while session.lost is None:  # noqa: ASYNC110 - said on another thread
                         await anyio.sleep(0.01)
                 with pytest.raises(SessionLost) as caught:

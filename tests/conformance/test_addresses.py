@@ -69,7 +69,7 @@ def mounted(prefix):
         yield url_of(listener) + prefix
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
         listener.close()
 
 

@@ -114,7 +114,7 @@ class _Lines(io.StringIO):
 def test_silent_work_shows_signs_of_life():
     stream = _Lines()
     with Progress(stream, patience=0.05).during("thinking"):
-        assert stream.third.wait(10)
+        assert stream.third.wait(30)
     first, second, *_ = stream.getvalue().splitlines()
     assert first.endswith("s] thinking")
     assert second.endswith("s]   ... thinking")

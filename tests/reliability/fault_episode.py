@@ -247,12 +247,12 @@ async def _see_pings(case: Case, session: AsyncSession, proxy: FaultProxy) -> No
         if case.fault == "404_route":
             await proxy.wait_for_async("POST", "/ping", 1)
         elif case.expected.error is not None:
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 while session.lost is None:  # noqa: ASYNC110 - it is set on another thread
                     await anyio.sleep(0.01)
         else:
             before = len(proxy.find("POST", "/ping"))
-            await proxy.wait_for_async("POST", "/ping", before + 3, timeout=10)
+            await proxy.wait_for_async("POST", "/ping", before + 3, timeout=30)
 
     await _with_fault(case, proxy, several)
 

@@ -202,7 +202,7 @@ def test_lost_session_ends_the_running_call_and_refuses_later_ones_at_once(ours:
 
             async with anyio.create_task_group() as group:
                 group.start_soon(lose)
-                with anyio.fail_after(5), pytest.raises(SessionLost) as caught:
+                with anyio.fail_after(30), pytest.raises(SessionLost) as caught:
                     await session.call_tool("wait", {"seconds": 60})
             assert caught.value.session_id == session.session_id
             for ask in (session.get_prompt, session.list_tools, lambda: session.call_tool("count")):
