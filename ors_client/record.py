@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from ._credentials import credentials_in
 from ._redaction import Veil
-from ._types import Block, CallTimes, JSONObject
+from ._transcriber import Transcriber, told, written
+from ._types import CallTimes, JSONObject
 
 try:
     import fcntl
@@ -31,11 +32,13 @@ __all__ = [
     "CallRecord",
     "EpisodeRecord",
     "RecordWriter",
+    "Transcriber",
     "credentials_in",
     "numbered",
     "parts",
     "read",
     "redacted",
+    "told",
     "written",
 ]
 
@@ -235,11 +238,6 @@ def _parse(line: bytes) -> EpisodeRecord | str:
     # Every field has a default, so that a line may lack what its writer did not know; these two all writers know.
     missing = {"v", "calls"} - episode.model_fields_set
     return f"it has no {' and no '.join(map(repr, sorted(missing)))}" if missing else episode
-
-
-def written(blocks: Iterable[Block]) -> list[JSONObject]:
-    """Return blocks as the standard writes them, which is how a record holds them."""
-    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
 
 
 def parts(times: CallTimes | None, *, waited: float = 0.0) -> dict[str, float]:

@@ -21,17 +21,15 @@ from ors_client._errors import ORSError, ToolError
 from ors_client._session import AsyncSession
 from ors_client._types import (
     Block,
-    ImageBlock,
     JSONObject,
     Message,
     TaskRef,
     TerminalToolSpec,
-    TextBlock,
     ToolOutput,
     ToolResultBlock,
 )
 from ors_client.formats import OpenAIChat, ToolCall, tool_calls, tool_result
-from ors_client.record import CallRecord, EpisodeRecord, parts, written
+from ors_client.record import CallRecord, EpisodeRecord, Transcriber, parts, told
 
 from ._budget import Budget
 from ._model import ChatModel, ModelRefused
@@ -42,7 +40,9 @@ class Course:
     """What has happened so far in an episode; it survives whatever ends it."""
 
     session_id: str | None = None
-    opening: list[Message] = field(default_factory=list[Message])
+    transcriber: Transcriber = field(default_factory=Transcriber)
+    prompt: str = ""
+    opening: list[JSONObject] | None = None
     messages: list[Message] = field(default_factory=list[Message])
     calls: list[CallRecord] = field(default_factory=list[CallRecord])
     timing: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -99,8 +99,9 @@ async def play(
     try:
         async with environment.session(task, secrets=secrets) as session:
             course.session_id = session.session_id
-            course.opening = await session.get_messages()
-            course.messages = list(course.opening)
+            course.messages = await session.get_messages()
+            course.prompt = told(course.messages)
+            course.opening = course.transcriber.messages(course.messages)
             course.timing["opening"] += time.monotonic() - began
             await _within(_Player(session, model, course), budget)
     except ModelRefused:
@@ -211,37 +212,23 @@ class _Player:
             output=output.text,
             reward=output.reward,
             finished=output.finished,
-            blocks=None if _is_text(output.blocks) else written(output.blocks),
+            blocks=course.transcriber.blocks(output.blocks),
             metadata=output.metadata,
         )
         return output
 
 
 def _as_record(course: Course) -> EpisodeRecord:
-    opening = course.opening
-    alone = len(opening) == 1 and opening[0].role == "user" and _is_text(opening[0].blocks)
     return EpisodeRecord(
         session_id=course.session_id,
-        prompt="\n\n".join(_described(message) for message in opening),
+        prompt=course.prompt,
         calls=course.calls,
         rewards=course.rewards,
         reward=course.reward,
         status=course.status,
         failure=None if course.failure is None else str(course.failure),
-        messages=None
-        if alone or not opening
-        else [{"role": message.role, "blocks": written(message.blocks)} for message in opening],
+        messages=course.opening,
         said=course.said,
         usage=dict(course.usage) or None,
         timing={part: round(seconds, 6) for part, seconds in course.timing.items()} or None,
     )
-
-
-def _is_text(blocks: list[Block]) -> bool:
-    return len(blocks) == 0 or (len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not blocks[0].detail)
-
-
-def _described(message: Message) -> str:
-    images = sum(isinstance(block, ImageBlock) for block in message.blocks)
-    mark = "" if not images else "[1 image]" if images == 1 else f"[{images} images]"
-    return "\n".join(part for part in (message.text, mark) if part)
