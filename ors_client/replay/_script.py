@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ors_client._types import JSONObject, ToolList, ToolSpec
@@ -115,7 +115,11 @@ class Script:
             take = _take(episode)
             scene = self.scenes.setdefault(name, Scene())
             place = (episode.split or _SPLIT, episode.index)
-            scene.takes.setdefault(place, []).append(take)
+            takes = scene.takes.setdefault(place, [])
+            if takes and (takes[0].prompt, takes[0].messages) == (take.prompt, take.messages):
+                # Thousands of episodes of a training begin with the same few images.
+                take = replace(take, prompt=takes[0].prompt, messages=takes[0].messages)
+            takes.append(take)
             if episode.spec is not None:
                 scene.specs[place] = episode.spec
             called[name] += take.calls

@@ -83,6 +83,16 @@ def test_replayed_images_and_metadata_are_those_of_the_record():
     assert (output.images[0].data, output.metadata) == ("aGk=", {"seen": 1})
 
 
+def test_episodes_that_begin_with_the_same_image_hold_it_once():
+    begun = [{"role": "user", "blocks": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}]
+    takes = [episode(LOST, messages=json.loads(json.dumps(begun))) for _ in range(2)]
+    other = episode(LOST, messages=[{"role": "user", "blocks": []}])
+    first, second, third = Script([*takes, other]).scenes["echoenvironment"].takes["train", 0]
+    assert first.messages == begun
+    assert first.messages is second.messages
+    assert third.messages == other.messages
+
+
 def test_call_that_is_not_in_the_record_is_refused_and_told_what_is():
     (error,) = answers([episode(LOST, WON)], ("echo", {"text": "other"}))
     assert (type(error), error.reason) == (ToolRejected, "not_recorded")
