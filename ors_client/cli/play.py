@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -20,6 +15,7 @@ from .arguments import Argument, read_arguments, signature
 from .command import (
     INTERRUPTED,
     PLAYERS_PATIENCE,
+    PROBLEMS,
     Misuse,
     SecretHostsOption,
     SecretOption,
@@ -30,7 +26,8 @@ from .command import (
     read_secrets,
 )
 from .look import IMAGES, ImagesOption
-from .output import err, one_line, out, plain, show, show_json_line, show_note
+from .output import err, one_line, out, plain, show, show_error, show_json_line, show_note
+from .script import Call, Followed, Script, lines
 from .transcript import Reader
 
 _LINE = 72  # characters of a description beside its tool
@@ -54,40 +51,39 @@ def play(
     secret: SecretOption = None,
     secret_hosts: SecretHostsOption = None,
 ) -> int:
-    """Play an episode: see the prompt, call tools, see the reward. Ctrl-C ends it and leaves nothing behind."""
+    """Play an episode: see the prompt, call tools, see the reward. Ctrl-C ends it and leaves nothing behind.
+
+    The exit status of a script is 0 when every call that was made had a result, 1 when one came back with an error.
+    """
     if target.as_json and script is None:
         raise Misuse("--json plays a script: give the calls with --script FILE.")
     client = target.client(PLAYERS_PATIENCE)
     try:
-        with _opened(script) as source, client:
+        with Script.opened(script) as source, client:
             environment = client.environment(target.env, variant=target.variant)
             place = TaskRef(choose_split(environment, split), task)
             with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
                 episode = _Episode(session, None if target.as_json else Reader(images))
                 episode.begin()
                 if source is None:
+                    followed = None
                     _ask(episode)
                 else:
-                    _follow(source, episode)
-            episode.end()
+                    followed = _follow(source, episode)
+            episode.end(followed)
     except KeyboardInterrupt:
         left = client.leaked_sessions
         err().print()  # the terminal shows ^C after the question
         show_note("interrupted; the session was deleted" if not left else "interrupted; the session may still be open")
         return INTERRUPTED
-    return 0
+    if followed is None:
+        return 0
+    if not target.as_json:
+        _show_followed(followed, target)
+    return PROBLEMS if followed.errors else 0
 
 
 # --- An episode ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A tool with its arguments, or the final message for the terminal tool."""
-
-    tool: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    message: str | None = None
 
 
 class _Episode:
@@ -107,7 +103,8 @@ class _Episode:
         else:
             self._reader.blocks(blocks)
 
-    def step(self, call: _Call) -> None:
+    def step(self, call: Call) -> bool:
+        """Make a call; return whether it had a result."""
         self._calls += 1
         tool = call.tool
         if call.message is not None:
@@ -123,16 +120,19 @@ class _Episode:
                 output = self.session.call_terminal_tool(call.message)
         except ToolError as error:
             self._refused(tool, shown, error)
-        else:
-            self._came_back(tool, shown, output)
+            return False
+        self._came_back(tool, shown, output)
+        return True
 
-    def end(self) -> None:
+    def end(self, followed: Followed | None) -> None:
         summary: dict[str, Any] = {
             "finished": self.session.finished,
             "reward": self.rewards[-1] if self.rewards else None,
             "rewards": self.rewards,
             "calls": self._calls,
         }
+        if followed is not None:
+            summary |= {"lines_with_errors": followed.errors, "lines_not_played": followed.unplayed}
         if self._reader is None:
             show_json_line(summary)
             return
@@ -163,47 +163,31 @@ class _Episode:
 # --- From a script ---------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _opened(script: str | None) -> Generator[BinaryIO | None]:
-    if script is None or script == "-":
-        yield None if script is None else sys.stdin.buffer
-        return
-    try:
-        file = Path(script).open("rb")  # noqa: SIM115 - closed below; only opening it may fail as misuse
-    except OSError as error:
-        raise Misuse(f"The script {script!r} can't be read: {error.strerror}.") from None
-    with file:
-        yield file
-
-
-def _follow(source: BinaryIO, episode: _Episode) -> None:
-    for call in _calls(source):
+def _follow(script: Script, episode: _Episode) -> Followed:
+    followed = Followed()
+    for number, call in script.calls():
+        followed.calls += 1
+        if not episode.step(call):
+            followed.errors.append(number)
         if episode.session.finished:
-            return
-        episode.step(call)
+            followed.unplayed = script.rest()
+            break
+    return followed
 
 
-def _calls(source: BinaryIO) -> Iterator[_Call]:
-    for number, line in enumerate(source, start=1):
-        if line.strip():
-            yield _read_call(line, number)
-
-
-def _read_call(line: bytes, number: int) -> _Call:
-    form = 'a line is {"tool": NAME, "arguments": {...}}, or {"message": TEXT} for the terminal tool'
-    try:
-        value: object = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise Misuse(f"Line {number} of the script is not UTF-8; save it as that.") from None
-    except ValueError as error:
-        raise Misuse(f"Line {number} of the script is not JSON ({error}); {form}.") from None
-    call = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if isinstance(call.get("message"), str):
-        return _Call(message=call["message"])
-    arguments: object = call.get("arguments") or {}
-    if not isinstance(call.get("tool"), str) or not isinstance(arguments, dict):
-        raise Misuse(f"Line {number} of the script is no call; {form}.")
-    return _Call(call["tool"], cast("dict[str, Any]", arguments))
+def _show_followed(followed: Followed, target: Target) -> None:
+    """Tell what a reader of the calls might miss."""
+    if followed.unplayed:
+        count = "1 call was" if len(followed.unplayed) == 1 else f"{len(followed.unplayed)} calls were"
+        show_note(f"the episode was over before {lines(followed.unplayed)} of the script; {count} not made")
+    if followed.errors:
+        env = "" if target.env is None else f" --env {target.env}"
+        share = f"{len(followed.errors)} of {followed.calls}" if followed.calls > 1 else "the only"
+        calls = "calls" if followed.calls > 1 else "call"
+        show_error(
+            f"The server answered {share} {calls} with an error: {lines(followed.errors)} of the script.",
+            [f"See the tools and what they take: ors tools {target.url}{env}"],
+        )
 
 
 # --- By a person -----------------------------------------------------------------------------------------------------
@@ -242,9 +226,9 @@ def _show_entry(key: str, name: str, description: str, takes: str) -> None:
         show(Padding(Text(plain(takes), style="dim"), (0, 0, 0, 5), expand=False))
 
 
-def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> _Call | None:
+def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | None:
     """Ask until a tool is chosen and its arguments are given; `None` is to leave."""
-    keys = f"1-{len(tools)}, " if tools else ""
+    keys = f"1-{len(tools)}, " if len(tools) > 1 else "1, " * len(tools)
     keys += f"{_FINAL}, " if final is not None else ""
     while True:
         answer = input(f"\ntool ({keys}{_QUIT}; ? for the menu): ").strip()
@@ -252,15 +236,19 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> _Call | 
         if named is None and answer.isdecimal() and 1 <= int(answer) <= len(tools):
             named = tools[int(answer) - 1]
         if named is not None:
-            return _Call(named.name, _ask_arguments(named))
+            try:
+                return Call(named.name, _ask_arguments(named))
+            except EOFError:
+                out().print()  # back to the tools; where there is no more to read, that ends
+                continue
         if final is not None and answer in {_FINAL, final.name}:
-            return _Call(message="" if final.arg is None else input(f"  {plain(final.arg)}: "))
+            return Call(message="" if final.arg is None else input(f"  {plain(final.arg)}: "))
         if answer in {_QUIT, "quit", "exit"}:
             return None
         if answer == "?":
             _show_menu(tools, final)
         elif answer:
-            out().print(Text(f"There is no {plain(answer)!r} here.", style="red"))
+            out().print(Text(f"There is no tool {plain(answer)!r}.", style="red"))
 
 
 def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
@@ -275,7 +263,7 @@ def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
 def _ask_argument(argument: Argument) -> list[JSONValue]:
     """Ask until there is a value; an empty list is an optional argument that was left out."""
     default = "" if argument.default is None else f"; default {argument.default}"
-    form = ", as JSON" * ("json" in argument.types and not argument.choices)
+    form = _form(argument)
     left_out = form if argument.required else f"{form}, optional{default}"
     note = f"  {one_line(argument.description, _LINE)}" if argument.description else ""
     if note:
@@ -287,4 +275,11 @@ def _ask_argument(argument: Argument) -> list[JSONValue]:
         try:
             return [argument.read(text)]
         except ValueError as error:
-            out().print(Text(f"  {plain(error)}", style="red"))
+            out().print(Text(f"  {plain(error)} Ctrl-D goes back to the tools.", style="red"))
+
+
+def _form(argument: Argument) -> str:
+    if not argument.choices:
+        return ", as JSON" * ("json" in argument.types)
+    numbered = len(argument.choices) > 1 and not any(isinstance(choice, int | float) for choice in argument.choices)
+    return f"; or 1-{len(argument.choices)}" * numbered

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -31,10 +33,32 @@ def test_script_plays_its_calls_and_shows_the_reward(ors, server, tmp_path):
     assert result.stdout.endswith("The episode is over after 2 calls: reward 1, 1 in all.\n")
 
 
-def test_script_from_stdin_ends_with_the_episode(ors, server):
-    result = ors("play", server.url, "--env", "echoenvironment", "--script", "-", input=_WON + _LOST)
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (_LOST, "line 2 of the script; 1 call was not made"),
+        (_LOST + "\n" + _LOST, "lines 2, 4 of the script; 2 calls were not made"),
+        (_LOST * 3, "lines 2 to 4 of the script; 3 calls were not made"),
+        ("\n", ""),
+    ],
+)
+def test_script_ends_with_the_episode_and_says_what_was_not_made(ors, server, tmp_path, after, said):
+    script = tmp_path / "calls.jsonl"
+    script.write_text(_WON + after)
+    result = ors("play", server.url, "--env", "echoenvironment", "--script", script)
     assert result.exit_code == 0
     assert result.stdout.count("→ echo") == 1
+    assert result.stderr == (f"note: the episode was over before {said}\n" if said else "")
+
+
+def test_script_that_stays_open_after_the_end_is_not_waited_for(echo_server):
+    command = [sys.executable, "-m", "ors_client.cli", "play", echo_server.url, "--script", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write((_WON + _LOST).encode())
+        process.stdin.flush()
+        assert b"Call the" in process.stdout.readline()
+        assert process.wait(timeout=60) == 0  # with its stdin open
+        assert b"line 2 of the script; 1 call was not made" in process.stderr.read()
 
 
 def test_script_as_json_is_a_line_per_event(ors, server):
@@ -42,16 +66,37 @@ def test_script_as_json_is_a_line_per_event(ors, server):
     prompt, call, end = map(json.loads, result.stdout.splitlines())
     assert prompt["prompt"][0]["type"] == "text"
     assert (call["arguments"], call["output"]["reward"]) == ({"text": "no"}, 0.0)
-    assert end == {"finished": False, "reward": 0.0, "rewards": [0.0], "calls": 1}
+    told = {"finished": False, "reward": 0.0, "rewards": [0.0], "calls": 1}
+    assert end == told | {"lines_with_errors": [], "lines_not_played": []}
 
 
-def test_script_goes_on_after_a_refused_and_a_failed_call(ors, server):
-    calls = '{"tool": "nope"}\n{"tool": "boom", "arguments": {"message": "bang"}}\n{"tool": "int_reward"}\n'
-    result = ors("play", server.url, "--env", "failingenvironment", "--script", "-", input=calls)
-    assert result.exit_code == 0
+_MIXED = '{"tool": "nope"}\n{"tool": "boom", "arguments": {"message": "bang"}}\n{"tool": "int_reward"}\n'
+
+
+def test_script_goes_on_after_a_refused_and_a_failed_call_and_ends_with_status_1(ors, server):
+    result = ors("play", server.url, "--env", "failingenvironment", "--script", "-", input=_MIXED)
+    assert result.exit_code == 1
     assert "← ToolRejected: " in result.stdout
     assert "← ToolFailed: bang\n" in result.stdout
     assert "← reward 1\n" in result.stdout
+    assert result.stderr == (
+        "error: The server answered 2 of 3 calls with an error: lines 1, 2 of the script.\n"
+        f"  try: See the tools and what they take: ors tools {server.url} --env failingenvironment\n"
+    )
+
+
+def test_script_whose_calls_are_all_refused_ends_with_status_1(ors, echo_server):
+    result = ors("play", echo_server.url, "--script", "-", input='{"tool": "echo", "arguments": {"word": 1}}\n')
+    assert result.exit_code == 1
+    assert "error: The server answered the only call with an error: line 1 of the script.\n" in result.stderr
+
+
+def test_script_as_json_names_the_lines_with_errors_and_those_not_played(ors, server):
+    calls = '{"tool": "nope"}\n{"tool": "finish", "arguments": {"reward": 1}}\n{"tool": "int_reward"}\n'
+    result = ors("play", server.url, "--env", "failingenvironment", "--script", "-", "--json", input=calls)
+    end = json.loads(result.stdout.splitlines()[-1])
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert (end["lines_with_errors"], end["lines_not_played"]) == ([1], [3])
 
 
 def test_script_hands_a_message_to_the_terminal_tool(ors, ours):
@@ -146,7 +191,7 @@ def test_play_asks_from_the_schema_until_an_answer_fits(ours):
         terminal.expect("That is not JSON")
         terminal.expect("lines (list of {line, text}, as JSON): ")
         terminal.type('[{"line": 1, "text": "x"}]\n')
-        terminal.expect('mode ("fast" | "exact", optional; default "fast"): ')
+        terminal.expect('mode ("fast" | "exact"; or 1-2, optional; default "fast"): ')
         terminal.type("slow\n")
         terminal.expect("'slow' is none of")
         terminal.type("2\n")
@@ -196,6 +241,28 @@ def test_interrupt_during_a_call_leaves_no_session(ours):
         terminal.expect("interrupted; the session was deleted")
         assert terminal.status() == 130
     assert set(ours.live()) <= before
+
+
+def test_end_of_input_at_an_argument_goes_back_to_the_tools(ours):
+    with Terminal("play", ours.url, "--env", "failingenvironment") as terminal:
+        terminal.expect("? for the menu): ")
+        terminal.type("step\n")
+        terminal.expect("reward (number): ")
+        terminal.type("\n")
+        terminal.expect("Ctrl-D goes back to the tools.")
+        terminal.expect("reward (number): ")
+        terminal.type("\x04")
+        terminal.expect("? for the menu): ")
+        terminal.type("q\n")
+        terminal.expect("Left before the end after 0 calls")
+        assert terminal.status() == 0
+
+
+def test_only_tool_has_the_only_number(echo_server):
+    with Terminal("play", echo_server.url) as terminal:
+        terminal.expect("tool (1, q; ? for the menu): ")
+        terminal.type("q\n")
+        assert terminal.status() == 0
 
 
 def test_end_of_input_leaves_the_episode(echo_server):
