@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from ors_client import Task, TaskRef, ToolList
 
-from .arguments import signature
+from .arguments import Argument, read_arguments
 from .command import (
     PLAYERS_PATIENCE,
     SecretHostsOption,
@@ -22,7 +24,7 @@ from .command import (
     choose_split,
     read_secrets,
 )
-from .output import one_line, out, show_json, show_note, show_table
+from .output import hanging, one_line, out, plain, show, show_json, show_note, show_table
 from .transcript import Reader
 
 ImagesOption = Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The folder for images.")]
@@ -31,7 +33,7 @@ IMAGES = Path("ors-images")
 _PAGE = 20  # tasks in a table, unless more are asked for
 _COLUMNS = 5  # keys of task specs that still fit beside each other on 80 columns
 _CELL = 60  # characters of a value in a table
-_DESCRIPTION = 200
+_DESCRIPTION = 400  # characters of a tool's or an argument's
 
 
 def envs(target: Target) -> None:
@@ -41,7 +43,7 @@ def envs(target: Target) -> None:
     if target.as_json:
         show_json(names)
     else:
-        show_table(["environment", ""], [(name, "default" * (place == 0)) for place, name in enumerate(names)])
+        show_table(["environment", "default"], [(name, "yes" * (place == 0)) for place, name in enumerate(names)])
 
 
 def splits(target: Target) -> None:
@@ -70,13 +72,14 @@ def tasks(
         name = choose_split(environment, split)
         # One more than the page tells whether there are others.
         found = environment.list_tasks(name, 0, _PAGE + 1) if paged else environment.list_tasks(name, start, stop)
+        there = environment.num_tasks(name) if paged and len(found) > _PAGE else len(found)
     if target.as_json:
         show_json([{"split": name, "index": task.index, "spec": task.spec} for task in found])
         return
     shown = found[:_PAGE] if paged else found
     _show_tasks(shown)
     if len(found) > len(shown):
-        show_note(f"the first {_PAGE} tasks of split {name!r}; for more: --stop N")
+        show_note(f"the first {_PAGE} of {there:,} tasks of split {name!r}; for more: --stop N")
     if not found:
         show_note(f"split {name!r} has no tasks there")
 
@@ -88,7 +91,13 @@ def _show_tasks(found: Sequence[Task]) -> None:
         show_table(["index", "spec"], rows, right=["index"])
         return
     rows = [(_index(task), *(_cell(task.spec[key]) if key in task.spec else "" for key in keys)) for task in found]
-    show_table(["index", *(one_line(key, _CELL) for key in keys)], rows, right=["index"])
+    numbers = [key for key in keys if all(_is_number(task.spec.get(key, 0)) for task in found)]
+    names = {key: one_line(key, _CELL) for key in keys}
+    show_table(["index", *names.values()], rows, right=["index", *(names[key] for key in numbers)])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _index(task: Task) -> str:
@@ -109,7 +118,7 @@ def tools(
     secret: SecretOption = None,
     secret_hosts: SecretHostsOption = None,
 ) -> None:
-    """List an environment's tools, or with `--task` those of a task, with their arguments."""
+    """List an environment's tools, or with `--task` those of a task, with what their arguments are and mean."""
     with target.client(PLAYERS_PATIENCE) as client:
         environment = client.environment(target.env, variant=target.variant)
         if task is None:
@@ -126,15 +135,35 @@ def tools(
     if target.as_json:
         show_json(listed)
         return
-    between = "\n" if out().is_terminal else ", "
-    rows = [
-        (tool.name, between.join(signature(tool)), one_line(tool.description, _DESCRIPTION)) for tool in listed.tools
-    ]
+    for place, tool in enumerate(listed.tools):
+        _show_tool(tool.name, tool.description, read_arguments(tool), first=place == 0)
     if listed.terminal_tool is not None:
         final = listed.terminal_tool
-        takes = "" if final.arg is None else f"{final.arg}: the final message"
-        rows.append((final.name, takes, f"(terminal) {one_line(final.description, _DESCRIPTION)}"))
-    show_table(["tool", "arguments", "description"], rows)
+        message = Argument(final.arg or "", ("string",), "string", required=True, description="The final message.")
+        about = f"(terminal) {final.description}"
+        _show_tool(final.name, about, [message] * (final.arg is not None), first=not listed.tools)
+    if not listed.tools and listed.terminal_tool is None:
+        show_note("there are no tools")
+
+
+def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, first: bool) -> None:
+    if not first:
+        out().print()
+    show(hanging(name, "bold", one_line(description, _DESCRIPTION), gap=2))
+    table = Table.grid(padding=(0, 2))
+    table.add_column()  # which indents the others
+    for style in ("cyan", "", "dim", ""):
+        table.add_column(style=style, overflow="fold", no_wrap=style == "dim")
+    for argument in arguments:
+        default = "" if argument.default is None else f" = {argument.default}"
+        table.add_row(
+            "",
+            Text(plain(argument.name)),
+            Text(plain(f"{argument.label}{default}")),
+            "required" if argument.required else "optional",
+            Text(one_line(argument.description, _DESCRIPTION)),
+        )
+    show(table if arguments else Text("  no arguments", style="dim"))
 
 
 def prompt(

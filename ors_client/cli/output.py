@@ -101,25 +101,25 @@ def show_error(
 ) -> None:
     """Print what went wrong, and below it what to try."""
     on = console or err()
-    on.print(_hanging(f"{label}:", "bold red", message))
+    on.print(hanging(f"{label}:", "bold red", message))
     for cure in cures:
-        on.print(_hanging("  try:", "bold", cure))
+        on.print(hanging("  try:", "bold", cure))
 
 
 def show_note(message: str, console: Console | None = None) -> None:
     """Print what a person should know, though nothing failed."""
-    (console or err()).print(_hanging("note:", "bold yellow", message))
+    (console or err()).print(hanging("note:", "bold yellow", message))
 
 
-def _hanging(label: str, style: str, text: str) -> Table:
+def hanging(label: str, style: str, text: str, *, gap: int = 1) -> Table:
     """Return a text that is folded beside its label, not below it."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True, style=style)
+    grid = Table.grid(padding=(0, gap))
+    grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(label, Text(plain(text)))
+    grid.add_row(Text(plain(label), style=style), Text(plain(text)))
     return grid
 
 
 def milliseconds(seconds: float) -> str:
     """Spell a duration as people read it."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"

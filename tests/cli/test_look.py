@@ -1,12 +1,15 @@
 """Looking around: the tables of people, the JSON of programs."""
 
 import json
+import re
 
 import pytest
+from terminal import Terminal
 
 
-def test_envs_lists_the_default_first(ors, server):
-    assert ors("envs", server.url).stdout.splitlines()[1].split() == ["echoenvironment", "default"]
+def test_envs_names_the_default_which_is_the_first(ors, server):
+    rows = [row.split() for row in ors("envs", server.url).stdout.splitlines()]
+    assert rows[:3] == [["environment", "default"], ["echoenvironment", "yes"], ["tasktoolsenvironment"]]
 
 
 def test_envs_as_json_is_a_list_of_names(ors, server):
@@ -28,7 +31,12 @@ def test_tasks_show_a_page_and_how_to_see_more(ors, server):
     result = ors("tasks", server.url, "--env", "alpha")
     rows = result.stdout.splitlines()
     assert (len(rows), rows[0].split()) == (21, ["index", "id", "number"])
-    assert "--stop N" in result.stderr
+    assert result.stderr == "note: the first 20 of 70 tasks of split 'train'; for more: --stop N\n"
+
+
+def test_numbers_of_tasks_stand_below_each_other(ors, ours):
+    rows = ors("tasks", ours.url, "--env", "alpha").stdout.splitlines()
+    assert len({len(row) for row in rows}) == 1
 
 
 def test_tasks_of_a_range_keep_their_index(ors, server):
@@ -41,10 +49,38 @@ def test_tasks_as_json_are_all(ors, server):
     assert (len(tasks), tasks[69]["index"]) == (70, 69)
 
 
-def test_tools_show_arguments_as_signatures_do(ors, server):
+def _block(said, tool):
+    """Return the lines about a tool, each without the blanks that align it."""
+    block = next(block for block in said.split("\n\n") if block.startswith(f"{tool} "))
+    return [" ".join(line.split()) for line in block.splitlines()]
+
+
+def test_tools_show_name_type_need_and_description_of_each_argument(ors, server):
     said = ors("tools", server.url, "--env", "schemasenvironment").stdout
-    assert 'mode?: "fast" | "exact" = "fast"' in said
-    assert "name: string, children?: list of {name, children} = []" in said  # behind a reference at the root
+    assert _block(said, "edit")[1:] == [
+        "path string required The file, from the root.",
+        "lines list of {line, text} required",
+        'mode "fast" | "exact" = "fast" optional',
+        "note string | null = null optional",
+    ]
+    # Behind a reference at the root.
+    assert _block(said, "tree")[1:] == ["name string required", "children list of {name, children} = [] optional"]
+    assert _block(said, "plain")[1:] == ["no arguments"]
+
+
+def test_tools_show_what_the_terminal_tool_takes(ors, ours):
+    said = ors("tools", ours.url, "--env", "chatenvironment").stdout
+    assert _block(said, "submit") == [
+        "submit (terminal) Take the answer.",
+        "text string required The final message.",
+    ]
+
+
+def test_tools_in_a_terminal_break_no_word(ours):
+    with Terminal("tools", ours.url, "--env", "schemasenvironment") as terminal:
+        assert terminal.status() == 0
+    said = re.sub(r"\x1b\[[0-9;]*m", "", terminal.said)
+    assert _block(said, "2fast")[1:] == ["text string required"]
 
 
 def test_tools_of_a_task_include_its_own(ors, server):
