@@ -111,8 +111,8 @@ def _deadline(error: DeadlineExceeded, target: Target) -> list[str]:
 def _transport(error: TransportError, target: Target) -> list[str]:
     said = error.reason.lower()
     if any(word in said for word in _UNHEARD):
-        late = "A server that is still starting opens its port late; wait for it: --wait 60"
-        return [*connection_cures(said, target.url), late]
+        # Whether it runs, and where, is what the error's own message asks.
+        return ["A server that is still starting opens its port late; wait for it: --wait 60"]
     if said.startswith("http 5"):
         return ["A gateway answers, and the server behind it does not: is it started?"]
     return connection_cures(said, target.url) or [
