@@ -167,27 +167,3 @@ _ADVICE: tuple[tuple[type[ORSError], Callable[[Any, Target], list[str]]], ...] =
     (SessionLost, _always("Run the server with one worker: others do not know its sessions.")),
     (ToolRejected, _rejected),
 )
-
-
-# --- After a run -----------------------------------------------------------------------------------------------------
-
-
-def cure_of_kind(status: str) -> str | None:
-    """Return what to try about episodes that ended with a status such as `failed: SessionLost`."""
-    return _OF_KIND.get(status.removeprefix("failed: ")) if status.startswith("failed: ") else None
-
-
-_ENVIRONMENTS_CODE = "The server's log has the traceback."
-_NETWORK = "Is the server up, and what is between here and there? See: ors check URL"
-_OF_KIND = {
-    "AuthenticationError": "Give the server's key: --api-key KEY",
-    "CapacityError": "Open fewer sessions at a time: --concurrency N",
-    "DeadlineExceeded": "Give it longer (--wait SECONDS), or ask less of it at a time (--concurrency N).",
-    "ModelError": "See the log of the model's server; it may bear fewer conversations at a time (--concurrency N).",
-    "OutcomeUnknown": _NETWORK,
-    "ResultLost": "Run the server with one worker: others do not know its calls.",
-    "SessionLost": "Does the server keep sessions? See: ors check URL --hold 60. Run it with one worker.",
-    "SetupFailed": f"{_ENVIRONMENTS_CODE} Does it need a secret (--secret NAME=VALUE)?",
-    "StatusError": _ENVIRONMENTS_CODE,
-    "TransportError": _NETWORK,
-}

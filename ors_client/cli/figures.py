@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ors_client.report import Figures
+from ors_client.report._advice import advice
 
-from .cures import cure_of_kind
 from .output import milliseconds, one_line, out, plain, show
 
 _KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
@@ -26,7 +26,10 @@ def show_figures(figures: Figures) -> None:
         table.add_row(name, Text(plain(value)))
     show(table)
     console = out()
-    for title, rows in (("failures", _failures(figures)), ("slowest tools", _tools(figures))):
+    for title, rows in (
+        ("failures, by episodes", _failures(figures)),
+        ("slowest tools, by the median call", _tools(figures)),
+    ):
         if rows:
             console.print(Text(f"\n{title}", style="bold"))
             detail = Table(box=None, pad_edge=False, show_header=False)
@@ -50,7 +53,7 @@ def as_json(figures: Figures) -> dict[str, Any]:
         "statuses": dict(figures.statuses),
         "failures": dict(figures.failures),
         "reasons": {
-            kind: {"message": message, "try": [cure] if (cure := cure_of_kind(kind)) else []}
+            kind: {"message": message, "try": [cure] if (cure := advice(kind)) else []}
             for kind, message in figures.messages.items()
         },
         "calls": figures.calls,
@@ -75,12 +78,13 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
     curve = figures.pass_curve if figures.scored else {}
     tasks = max((count for _, count in curve.values()), default=0)
     passes = ", ".join(
-        f"@{k} {share:.1%}" + ("" if count == tasks else f" of {count}") for k, (share, count) in curve.items()
+        f"@{k} {share:.1%}" + ("" if count == tasks else f" of {_count(count, 'task')}")
+        for k, (share, count) in curve.items()
     )
     rows = [
         (
             "episodes",
-            f"{figures.episodes:,}, of {figures.num_tasks:,} tasks" if figures.tasks else str(figures.episodes),
+            f"{figures.episodes:,}, of {_count(figures.num_tasks, 'task')}" if figures.tasks else str(figures.episodes),
         ),
         ("mean reward", mean),
         ("coverage", coverage),
@@ -105,7 +109,7 @@ def _failures(figures: Figures) -> list[tuple[str, str]]:
         rows.append((str(count), one_line(kind, _KIND)))
         if kind in figures.messages:
             rows.append(("", f"the first: {one_line(figures.messages[kind], _MESSAGE)}"))
-        if (cure := cure_of_kind(kind)) is not None:
+        if (cure := advice(kind)) is not None:
             rows.append(("", f"try: {cure}"))
     return [*rows, (str(unscored), "unscored: the environment gave no reward")] if unscored else rows
 
@@ -113,6 +117,13 @@ def _failures(figures: Figures) -> list[tuple[str, str]]:
 def _tools(figures: Figures) -> list[tuple[str, str]]:
     ranked = sorted(figures.tools.items(), key=lambda item: -item[1].percentile(0.5))
     return [
-        (milliseconds(tool.percentile(0.5)), f"{one_line(name, _KIND)}, {tool.calls:,} calls, {tool.errors} errors")
+        (
+            milliseconds(tool.percentile(0.5)),
+            f"{one_line(name, _KIND)}, {_count(tool.calls, 'call')}, {_count(tool.errors, 'error')}",
+        )
         for name, tool in ranked[:_TOOLS]
     ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

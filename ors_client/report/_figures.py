@@ -5,6 +5,7 @@ Keeps numbers, never episodes, so that a record of any length fits into memory. 
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from array import array
@@ -52,6 +53,19 @@ class TaskFigures:
     rewards: list[float] = field(default_factory=list[float])
 
 
+@dataclass(slots=True)
+class EntryFigures:
+    """What one model came to in one environment.
+
+    Args:
+        episodes: How many there were.
+        rewards: Of those that were scored.
+    """
+
+    episodes: int = 0
+    rewards: MutableSequence[float] = field(default_factory=lambda: array("d"))
+
+
 class Figures:
     """The figures of the episodes that were added.
 
@@ -75,6 +89,8 @@ class Figures:
         """By the tool's name."""
         self.tasks: defaultdict[Place, TaskFigures] = defaultdict(TaskFigures)
         """By model, environment, split and index."""
+        self.entries: defaultdict[tuple[str | None, str | None], EntryFigures] = defaultdict(EntryFigures)
+        """By model and environment."""
         self.timing: defaultdict[str, list[float]] = defaultdict(list)
         """Seconds of each part of the episodes, as `opening` or `model`."""
         self.usage: Counter[str] = Counter()
@@ -94,6 +110,10 @@ class Figures:
         reward = _finite(episode.reward)
         self.rewards.append(math.nan if reward is None else reward)
         self.statuses[episode.status] += 1
+        entry = self.entries[episode.model, episode.environment]
+        entry.episodes += 1
+        if reward is not None:
+            entry.rewards.append(reward)
         if (seconds := _finite(episode.seconds)) is not None:
             self.seconds.append(seconds)
         for name, counter in self.names.items():
@@ -131,6 +151,12 @@ class Figures:
         return _distinct(self.tasks)
 
     @property
+    def differing(self) -> list[str]:
+        """Which of `environment` and `model` are not the same in all episodes."""
+        models, environments = (set(names) for names in zip(*self.entries, strict=True)) if self.entries else ((), ())
+        return ["environment"] * (len(environments) > 1) + ["model"] * (len(models) > 1)
+
+    @property
     def scored(self) -> int:
         """How many episodes have a reward."""
         return sum(not math.isnan(reward) for reward in self.rewards)
@@ -162,9 +188,18 @@ class Figures:
         """Of an episode."""
         return statistics.median(self.seconds) if self.seconds else None
 
-    def pass_at(self, k: int) -> tuple[float, int] | None:
-        """Return pass@k, and over how many tasks: those with at least `k` attempts of a model that were not broken."""
-        tasks = {place: task for place, task in self.tasks.items() if task.tried >= k}
+    def pass_at(self, k: int, *, entry: tuple[str | None, str | None] | None = None) -> tuple[float, int] | None:
+        """Return pass@k, and over how many tasks: those with at least `k` attempts of a model that were not broken.
+
+        Args:
+            k: Attempts.
+            entry: Of this model in this environment only.
+        """
+        tasks = {
+            place: task
+            for place, task in self.tasks.items()
+            if task.tried >= k and entry in {None, (place[0], place[1])}
+        }
         if not tasks:
             return None
         shares = [pass_at(k, tried=task.tried, passed=task.passed) for task in tasks.values()]
@@ -207,13 +242,16 @@ def _local(moment: datetime | None) -> datetime | None:
 
 
 def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
-    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean reward, and coverage."""
+    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean reward, and coverage.
+
+    The bins differ in size by one at most: a small last one would be the noisiest, where the eye looks first.
+    """
     values = list(rewards)
-    size = max(1, math.ceil(len(values) / most))
+    count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
+    ends = [place * len(values) // count for place in range(count + 1)]
     folded: list[tuple[int, float | None, float]] = []
-    for start in range(0, len(values), size):
-        part = values[start : start + size]
-        given = [reward for reward in part if not math.isnan(reward)]
+    for start, end in itertools.pairwise(ends):
+        given = [reward for reward in values[start:end] if not math.isnan(reward)]
         mean = math.fsum(given) / len(given) if given else None
-        folded.append((start + len(part), mean, len(given) / len(part)))
+        folded.append((end, mean, len(given) / (end - start)))
     return folded

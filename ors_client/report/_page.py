@@ -5,11 +5,13 @@ The policy in its head forbids the browser to run or to fetch anything, should a
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ._advice import advice
 from ._charts import bar, bounds_of, line_chart
 from ._figures import Figures, bins
 from ._reading import Sample, sample
@@ -18,7 +20,7 @@ from ._text import Room, duration, escaped, number, percent
 from ._transcript import transcript
 
 _BINS = 60  # points of a curve: more would be noise at this width
-_TOOLS, _TASKS = 25, 12
+_TOOLS, _TASKS, _ENTRIES = 25, 12, 25
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -70,6 +72,7 @@ def _page(title: str, figures: Figures, chosen: Sample) -> str:
         _head(title, figures, chosen),
         _tiles(figures),
         _curves(figures),
+        _entries(figures),
         _failures(figures),
         _pass_curve(figures),
         _tools(figures),
@@ -90,9 +93,11 @@ def _head(title: str, figures: Figures, chosen: Sample) -> str:
     facts = [_listed(figures.names[name]) for name in ("environment", "model", "target")]
     if figures.first is not None and figures.last is not None:
         first, last = (moment.strftime("%Y-%m-%d %H:%M") for moment in (figures.first, figures.last))
-        facts.append(first if first == last else f"{first} to {last}")
-    if chosen.superseded:
-        facts.append(f"{chosen.superseded} attempts that were made again are left out")
+        facts.append(f"{first if first == last else f'{first} to {last}'} {figures.last.strftime('%Z')}")
+    if chosen.superseded == 1:
+        facts.append("1 attempt that was made again is left out")
+    elif chosen.superseded:
+        facts.append(f"{chosen.superseded:,} attempts that were made again are left out")
     line = " · ".join(fact for fact in facts if fact)
     return f'<h1>{escaped(title)}</h1><p class="sub">{escaped(line)}</p>'
 
@@ -109,7 +114,7 @@ def _tiles(figures: Figures) -> str:
         (f"{figures.episodes:,}", "episodes"),
         (number(figures.mean_reward), "mean reward, where scored"),
         (percent(figures.coverage), "coverage: share scored"),
-        (percent(None if first is None else first[0]), f"reward of {figures.passing:g} or more"),
+        (percent(None if first is None else first[0]), f"pass@1: reward of {figures.passing:g} or more"),
         (f"{figures.broken:,}", "broken by infrastructure"),
         (f"{figures.calls:,}", "tool calls"),
         (duration(figures.median_seconds), "median episode"),
@@ -124,20 +129,43 @@ def _curves(figures: Figures) -> str:
     if not figures.episodes:
         return "<p>The record holds no episodes.</p>"
     folded = bins(figures.rewards, _BINS)
-    size = folded[0][0]
-    each = "each episode" if size == 1 else f"means of {size:,} episodes"
+    size = figures.episodes / len(folded)
+    about = "" if size.is_integer() else "about "
+    each = "each episode" if size == 1 else f"means of {about}{size:,.0f} episodes"
     rewards = [(float(x), reward) for x, reward, _ in folded]
     given = [reward for _, reward in rewards if reward is not None]
     reward = line_chart(rewards, label="Mean reward over the episodes", bounds=bounds_of(given), form=number)
     covered = [(float(x), share) for x, _, share in folded]
-    coverage = line_chart(
-        covered, label="Share of scored episodes", bounds=(0.0, 1.0), form=lambda share: f"{share:.0%}", filled=True
-    )
+    coverage = line_chart(covered, label="Share of scored episodes", bounds=(0.0, 1.0), form=percent, filled=True)
     return (
-        f'<h2>Over time</h2><div class="charts"><figure><figcaption>Reward</figcaption>{reward}</figure>'
-        f"<figure><figcaption>Coverage</figcaption>{coverage}</figure></div>"
+        f'<h2>Over time</h2><div class="charts"><figure><figcaption>Mean reward</figcaption>{reward}</figure>'
+        f"<figure><figcaption>Coverage: share of episodes scored</figcaption>{coverage}</figure></div>"
         f'<p class="note">In the order in which they ended; {each}.</p>'
     )
+
+
+def _entries(figures: Figures) -> str:
+    told = figures.differing
+    if not told:
+        return ""
+    ranked = sorted(figures.entries.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
+    rows: list[tuple[str, ...]] = []
+    for (model, environment), entry in ranked[:_ENTRIES]:
+        names = {"environment": environment or "?", "model": model or "?"}
+        first, *others = (names[name] for name in told)
+        passed = figures.pass_at(1, entry=(model, environment)) if entry.rewards else None
+        rows.append(
+            (
+                escaped(first[:120]) + _small(*others),
+                f"{entry.episodes:,}",
+                number(sum(entry.rewards) / len(entry.rewards) if entry.rewards else None),
+                percent(None if passed is None else passed[0]),
+                percent(len(entry.rewards) / entry.episodes),
+            )
+        )
+    title = " and ".join(told)
+    table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows)
+    return f"<h2>By {title}</h2>" + table + _more(len(ranked), _ENTRIES, "rows")
 
 
 def _failures(figures: Figures) -> str:
@@ -147,23 +175,25 @@ def _failures(figures: Figures) -> str:
         kinds["unscored"] = unscored
     if not kinds:
         return ""
-    rows: list[tuple[str, ...]] = [
-        (
-            escaped(kind[:120]),
-            f"{count:,}",
-            bar(count / figures.episodes),
-            escaped(figures.messages.get(kind, "")[:300]),
-        )
-        for kind, count in kinds.most_common(20)
+    ranked = kinds.most_common(20)
+    rows = [
+        (escaped(kind[:120]), f"{count:,}", percent(count / figures.episodes), bar(count / figures.episodes))
+        for kind, count in ranked
     ]
-    columns = ["kind", "#episodes", "|", "the first one's message"]
-    if not any(message for *_, message in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     note = (
         '<p class="note">Broken by the infrastructure (failed), ended by a budget (cut), or never scored by the '
         "environment (unscored).</p>"
     )
-    return "<h2>Failures by kind</h2>" + _table(columns, rows) + note
+    columns = ["kind", "#episodes", "#share", "|of all episodes"]
+    return (
+        "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(figures, kind) for kind, _ in ranked]) + note
+    )
+
+
+def _reason(figures: Figures, kind: str) -> str:
+    message, cure = figures.messages.get(kind), advice(kind)
+    told = f"<p>The first: {escaped(message[:300])}</p>" if message else ""
+    return told + (f"<p>Try: {escaped(cure)}</p>" if cure else "")
 
 
 def _pass_curve(figures: Figures) -> str:
@@ -172,7 +202,7 @@ def _pass_curve(figures: Figures) -> str:
         return ""
     rows = [(f"pass@{k}", percent(share), bar(share), f"{tasks:,}") for k, (share, tasks) in curve.items()]
     note = f'<p class="note">A reward of {figures.passing:g} or more passes; broken episodes are no attempts.</p>'
-    return "<h2>Passing within k attempts</h2>" + _table(["", "#share", "|", "#tasks"], rows) + note
+    return "<h2>Passing within k attempts</h2>" + _table(["measure", "#share", "|of the tasks", "#tasks"], rows) + note
 
 
 def _tools(figures: Figures) -> str:
@@ -193,7 +223,7 @@ def _tools(figures: Figures) -> str:
         )
         for name, tool in ranked[:_TOOLS]
     ]
-    columns = ["tool", "#calls", "#errors", "#median", "#95 %", "#slowest", "#in all", "|"]
+    columns = ["tool", "#calls", "#errors", "#median", "#95 % within", "#slowest", "#in all", "|compared"]
     return "<h2>Slowest tools</h2>" + _table(columns, rows) + _more(len(ranked), _TOOLS, "tools")
 
 
@@ -212,23 +242,19 @@ def _timing(figures: Figures) -> str:
         )
         for part, seconds in ranked[:_TOOLS]
     ]
-    return "<h2>Where the time went</h2>" + _table(["part", "#mean", "#longest", "#in all", "|"], rows)
+    return "<h2>Where the time went</h2>" + _table(["part", "#mean", "#longest", "#in all", "|compared"], rows)
 
 
 def _tasks(figures: Figures) -> str:
     tried = [(place, task) for place, task in figures.tasks.items() if task.rewards]
     if len(tried) < 2:
         return ""
-    models = len({model for model, *_ in figures.tasks}) > 1
-    environments = len({environment for _, environment, *_ in figures.tasks}) > 1
+    told = figures.differing
     ranked = sorted(tried, key=lambda item: (sum(item[1].rewards) / len(item[1].rewards), -item[1].tried))
     rows = [
         (
-            escaped(
-                f"{model or '?'}: " * models
-                + f"{environment or '?'} " * environments
-                + f"{split or '?'}/{'?' if index is None else index}"
-            ),
+            escaped(f"{split or '?'}/{'?' if index is None else index}")
+            + _small(*("environment" in told) * (environment or "?",), *("model" in told) * (model or "?",)),
             f"{task.tried:,}",
             f"{task.passed:,}",
             number(sum(task.rewards) / len(task.rewards)),
@@ -243,7 +269,8 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
     if not chosen.shown:
         return ""
     room = Room()
-    shown = "".join(transcript(line, why, episode, room) for line, why, episode in chosen.shown)
+    told = figures.differing
+    shown = "".join(transcript(line, why, episode, room, told=told) for line, why, episode in chosen.shown)
     count = len(chosen.shown)
     note = (
         f"All {count:,} episodes, in the order in which they ended."
@@ -254,18 +281,30 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
     return f'<h2>Transcripts</h2><p class="note">{note}</p>{shown}'
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML; `#` before a column's name marks numbers, and `|` bars."""
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequence[str] = ()) -> str:
+    """Return a table of cells that are HTML; `#` before a column's name marks numbers, and `|` bars.
+
+    Args:
+        columns: Their names.
+        rows: Of cells.
+        below: What stands below each row, over all columns; nothing where it is empty.
+    """
 
     def kind(column: str) -> str:
-        return ' class="n"' if column.startswith("#") else ' class="b"' if column == "|" else ""
+        return ' class="n"' if column.startswith("#") else ' class="b"' if column.startswith("|") else ""
 
     head = "".join(f"<th{kind(column)}>{escaped(column.lstrip('#|'))}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind(column)}>{cell}</td>" for column, cell in zip(columns, row, strict=True)) + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row, under in itertools.zip_longest(rows, below, fillvalue=""):
+        cells = "".join(f"<td{kind(column)}>{cell}</td>" for column, cell in zip(columns, row, strict=True))
+        body += f'<tr class="above">{cells}</tr>' if under else f"<tr>{cells}</tr>"
+        body += f'<tr class="below"><td colspan="{len(columns)}">{under}</td></tr>' if under else ""
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _small(*lines: str) -> str:
+    """Return lines in small print below a cell's text."""
+    return "".join(f'<span class="small">{escaped(line[:120])}</span>' for line in lines)
 
 
 def _more(there: int, shown: int, what: str) -> str:

@@ -78,7 +78,7 @@ def duration(seconds: float | None) -> str:
     """Return a duration in the unit that fits."""
     if seconds is None:
         return "—"
-    if seconds < 1:
+    if seconds < 0.9995:  # which is not 1000 ms
         return f"{1000 * seconds:.0f} ms"
     if seconds < 120:
         return f"{seconds:.1f} s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from ors_client.record import CallRecord, EpisodeRecord
@@ -13,15 +13,27 @@ from ._text import Room, duration, escaped, number
 _MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
 
 
-def transcript(line: int, why: str, episode: EpisodeRecord, room: Room) -> str:
-    """Return an episode that opens without a script."""
+def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, told: Iterable[str] = ()) -> str:
+    """Return an episode that opens without a script.
+
+    Args:
+        line: Its number in the record.
+        why: Why it is shown.
+        episode: The episode.
+        room: What is left of the page.
+        told: Which of its fields its heading tells, as other episodes have others.
+    """
     task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
     attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
     calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
+    names = " · ".join(str(getattr(episode, name) or "?")[:120] for name in told)
     head = (
-        f'<span class="task">{escaped(task)}</span>{_pill(episode)}'
+        f'<span class="task">{escaped(task)}</span>'
+        + f'<span class="sub">{escaped(names)}</span>' * bool(names)
+        + f"{_pill(episode)}"
         f'<span class="sub">{escaped(calls)}, {duration(episode.seconds)}{escaped(attempt)}</span>'
-        f'<span class="sub why">{escaped(why)}</span>'
+        + f'<span class="sub why">{escaped(why)}</span>'
+        * (why != episode.status)
     )
     return f'<details><summary>{head}</summary><div class="body">{_body(line, episode, room)}</div></details>'
 

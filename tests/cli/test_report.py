@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
@@ -93,8 +94,51 @@ def test_page_tells_failures_by_kind_with_a_message_of_each(page_of):
     text = Elements(
         page_of(episode(), episode(1, **broken), episode(2, **broken), episode(3, status="cut: calls"))
     ).text
-    assert "failed: OutcomeUnknown 2 The connection was lost. cut: calls 1" in text
+    assert "failed: OutcomeUnknown 2 50 % The first: The connection was lost. Try: Is the server up" in text
+    assert "cut: calls 1 25 %" in text
     assert "2 broken by infrastructure" in text
+
+
+def test_page_compares_environments_and_models_where_they_differ(page_of):
+    episodes = [episode(index, float(model == "b"), model=model) for model in "ab" for index in range(2)]
+    text = Elements(page_of(*episodes, episode(0, None, model="b", status="failed: SessionLost"))).text
+    assert "By model model episodes mean reward pass@1 coverage a 2 0 0 % 100 % b 3 1 100 % 66.7 % " in text
+    assert "Hardest tasks task attempts passed mean reward train/0 a 1 0 0 train/1 a " in text
+    assert "train/1 b reward 1 1 call, 1.5 s" in text
+    both = Elements(page_of(episode(environment="chat", model="a"))).text
+    assert "environment and model episodes mean reward pass@1 coverage chat a 1 1 100 % 100 % echo a 2" in both
+
+
+def test_page_about_one_model_in_one_environment_compares_nothing(page_of):
+    assert "<h2>By " not in page_of(episode(model="a"), episode(1, model="a"))
+
+
+def test_columns_all_have_names(page_of):
+    call = CallRecord(tool="echo", seconds=1.0, timing={"server": 0.25})
+    page = page_of(*(episode(index, calls=[call]) for index in (0, 0, 1, 1)), episode(status="cut: turns"))
+    assert page.count("<table>") == 5
+    assert page.count("<th ") + page.count("<th>") > 20
+    assert "></th>" not in page
+
+
+def test_reason_to_show_an_episode_is_not_its_status_again(page_of):
+    broken = episode(5, None, status="failed: SessionLost")
+    text = Elements(page_of(*(episode(index) for index in range(30)), broken, transcripts=10)).text
+    assert "train/5 failed: SessionLost 1 call, 1.5 s line 31" in text
+
+
+def test_points_of_a_long_record_stand_for_as_many_episodes_each(page_of):
+    page = page_of(*(episode(index, float(index == 120)) for index in range(121)))  # threes would leave one over
+    assert "means of about 3 episodes" in page
+    points = re.findall(r'<path class="line" d="([^"]+)"', page)[0].split(" L")
+    top = re.findall(r'<line class="grid" [^>]* y1="([\d.]+)"', page)[4]
+    assert len(points) == 41
+    assert points[-1].split()[1] != top  # the last episode's 1 is one of three
+
+
+def test_duration_just_below_a_second_is_a_second(page_of):
+    text = Elements(page_of(episode(calls=[CallRecord(tool="echo", seconds=0.9999)]))).text
+    assert "1000 ms" not in text
 
 
 def test_page_ranks_tools_by_the_time_they_took(page_of):
@@ -125,7 +169,7 @@ def test_page_shows_images_of_prompts_and_of_tools(page_of):
 def test_attempt_that_was_made_again_counts_once(page_of):
     first = episode(0, None, status="failed: SessionLost", model="m", attempt=0)
     text = Elements(page_of(first, episode(0, 1.0, model="m", attempt=0))).text
-    assert "1 attempts that were made again are left out" in text
+    assert "1 attempt that was made again is left out" in text
     assert "100 % coverage: share scored" in text
 
 
@@ -255,6 +299,15 @@ def test_report_is_written_beside_the_record(ors, page_of, tmp_path):
     assert result.exit_code == 0
     assert "mean reward  1.000\n" in result.stdout
     assert (tmp_path / "a.html").exists()
+
+
+def test_report_counts_one_as_one_and_says_what_is_ranked(ors, page_of, tmp_path):
+    wrong = CallRecord(tool="echo", error="no", seconds=0.9999)
+    page_of(episode(calls=[wrong], status="cut: turns"))
+    said = ors("report", tmp_path / "a.jsonl").stdout
+    assert "episodes     1, of 1 task\n" in said
+    assert "slowest tools, by the median call\n  1.0 s  echo, 1 call, 1 error\n" in said
+    assert "  1  cut: turns\n     try: If episodes need more replies of the model: --max-turns N\n" in said
 
 
 def test_report_as_json_is_one_object_for_programs(ors, page_of, tmp_path):
