@@ -17,14 +17,14 @@ from ._types import JSONValue
 _LONG = 2**16
 
 
-def encode(value: Mapping[str, object]) -> bytes:
-    """Write JSON as the servers read it, ASCII only.
+def encode(value: Mapping[str, object], name: str = "body") -> bytes:
+    """Write JSON as the servers read it, ASCII only; errors call it `name`.
 
     Raises:
         TypeError: A value is not JSON, or a key is not a string.
         ValueError: A number is not finite, or the value contains itself.
     """
-    _check_json(value, "body")
+    _check_json(value, name)
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -60,9 +60,13 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
         LimitExceeded: It is nested deeper than `Limits.schema_depth`.
     """
     try:
-        value = cast("JSONValue", json.loads(text))
-    except RecursionError:
+        return _decode(text, limits)
+    except RecursionError:  # a limit may be set higher than Python can go
         raise _too_deep(limits) from None
+
+
+def _decode(text: str, limits: Limits) -> JSONValue:
+    value = cast("JSONValue", json.loads(text))
     if len(text) > _LONG and _is_plain(value, most=limits.schema_depth):
         return value
     if text.count("[") + text.count("{") > limits.schema_depth:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ors_client._errors import ToolError
+from ors_client._json import encode
 from ors_client._types import Block, JSONObject, Message, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
 
 
@@ -72,19 +74,22 @@ def call_block(name: str, call_id: str, arguments: object, detail: JSONObject | 
         try:
             # Some servers write nothing where a tool takes nothing.
             given = cast("object", json.loads(arguments)) if arguments.strip() else {}
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             problem = f"The arguments are no JSON: {error}."
+        except RecursionError:
+            problem = "The arguments are no JSON that can be read: they are nested too deeply."
     if given is None:
         given = {}
     if problem is None and not isinstance(given, dict):
         problem = f"The arguments are no JSON object but a {type(given).__name__}."
     if problem is None:
         try:
-            json.dumps(given, allow_nan=False)  # json.loads takes NaN, and makes infinity of 1e999
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = f"The arguments are no JSON: {error}."
+            # json.loads takes NaN, makes infinity of 1e999, and goes deeper than what is to be sent.
+            encode(cast("JSONObject", given), "arguments")
+        except (TypeError, ValueError) as error:
+            problem = f"The arguments are no JSON: {str(error).rstrip('.')}."
     if problem is not None:
-        kept = {_BROKEN: arguments if isinstance(arguments, str) else repr(arguments), "problem": problem}
+        kept = {_BROKEN: arguments if isinstance(arguments, str) else _shown(arguments), "problem": problem}
         return ToolCallBlock(id=call_id, name=name, detail={**(detail or {}), **kept})
     return ToolCallBlock(id=call_id, name=name, input=cast("JSONObject", given), detail=detail)
 
@@ -116,6 +121,13 @@ def fitting_id(call_id: str, *, longest: int) -> str:
 def tool_of_call(messages: Iterable[Message]) -> dict[str, str]:
     """Map the ids of a conversation's calls to the server's names of their tools."""
     return {call.call_id: call.tool for message in messages for call in tool_calls(message)}
+
+
+def _shown(arguments: object) -> str:
+    try:
+        return repr(arguments)
+    except RecursionError:
+        return reprlib.repr(arguments)  # its first levels
 
 
 def _problem(block: ToolCallBlock) -> str | None:

@@ -78,8 +78,16 @@ def parameters(spec: ToolSpec) -> JSONObject:
 
     Only what providers insist on is added where it is missing: that arguments are an object, and that it has
     properties. A tool without a schema takes an object without any.
+
+    Raises:
+        ValueError: It is nested more deeply than Python can copy.
     """
-    schema = copy.deepcopy(spec.input_schema or {})
+    try:
+        schema = copy.deepcopy(spec.input_schema or {})
+    except RecursionError:
+        raise ValueError(
+            f"The schema of the tool {spec.name!r} is nested too deeply to be put before a model."
+        ) from None
     if "type" not in schema:
         schema = {"type": "object", **schema}
     schema.setdefault("properties", {})

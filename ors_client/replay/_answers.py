@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from ors_client._errors import one_line
+from ors_client._errors import LimitExceeded, one_line
+from ors_client._json import decode
+from ors_client._settings import Limits
 from ors_client._types import JSONObject
 from ors_client.record import CallRecord
 
@@ -24,6 +26,7 @@ SESSION_SECONDS = 900.0
 """When a session that nobody cares for is ended, as by the official servers."""
 
 _KEPT = 1024  # results that can be asked for again by their task id
+_LIMITS = Limits()  # of nesting: a record holds less, and what compares the two works recursively
 _LISTED = 20  # indices that a refusal names
 _CHUNK = 4096  # code points of a result in one event
 _ROUTES = {
@@ -248,12 +251,14 @@ def _session_id(asked: Asked) -> str:
 
 def _body(asked: Asked) -> JSONObject:
     try:
-        value: object = json.loads(asked.body)
-    except (ValueError, RecursionError):
+        value = decode(asked.body.decode(), limits=_LIMITS)
+    except LimitExceeded:
+        raise _Refused(422, f"the body is nested more than {_LIMITS.schema_depth} levels deep") from None
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise _Refused(422, "the body is no JSON object")
-    return cast("JSONObject", value)
+    return value
 
 
 def _split_type(name: str) -> str:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ors_client._errors import LimitExceeded
+from ors_client._json import decode
+from ors_client._settings import Limits
 from ors_client._types import JSONObject, ToolList, ToolSpec
 from ors_client.record import CallRecord, EpisodeRecord
 
@@ -181,7 +184,10 @@ def read_tools(text: str) -> ToolList:
     Raises:
         ValueError: It is none.
     """
-    value = json.loads(text)
+    try:
+        value = decode(text, limits=Limits())
+    except LimitExceeded as error:
+        raise ValueError(f"They are nested more than {error.maximum} levels deep.") from None
     return ToolList.model_validate({"tools": value} if isinstance(value, list) else value)
 
 

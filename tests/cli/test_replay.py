@@ -343,6 +343,25 @@ def test_request_that_makes_no_sense_is_refused_as_by_the_official_servers(case)
     assert (response.status_code, response.json()) == (status, {"detail": detail})
 
 
+@pytest.mark.parametrize("depth", [201, 3000, 100_000])
+@pytest.mark.parametrize("path", ["/echoenvironment/call", "/create", "/echoenvironment/tasks"])
+def test_body_that_is_nested_too_deeply_is_refused(path, depth):
+    answers = Answers(Script([episode(LOST)]))
+    open_session(answers, "x", 0)
+    deep = b"[" * (depth - 1) + b"]" * (depth - 1)
+    body = b'{"name": "echo", "input": {"a": %b}}' % deep if path.endswith("call") else b'{"task_spec": %b}' % deep
+    answer = answers.to(Asked("POST", path, {"x-session-id": "x"}, body), now=0)
+    assert (answer.status, answer.value) == (422, {"detail": "the body is nested more than 200 levels deep"})
+
+
+def test_call_that_is_nested_as_deeply_as_is_read_is_answered_like_any_other():
+    deep = []
+    for _ in range(197):
+        deep = [deep]
+    refused, lost = answers([episode(LOST)], ("echo", {"text": deep}), ("echo", {"text": "no"}))
+    assert (type(refused), refused.reason, lost.text) == (ToolRejected, "not_recorded", "no match")
+
+
 def test_path_without_an_environment_is_sent_on_to_the_first():
     async def play(environment, replay):
         del environment
@@ -500,7 +519,10 @@ def test_replay_of_a_record_without_episodes_is_misuse(ors, tmp_path):
     assert (result.exit_code, "holds no episode" in result.stderr) == (2, True)
 
 
-def test_replay_with_tools_that_are_none_is_misuse(ors, record, tmp_path):
-    (tmp_path / "tools.json").write_text("{")
+@pytest.mark.parametrize(
+    "written", ["{", "[" * 100_000, '[{"name": "x", "input_schema": ' + '{"a":' * 300 + "1" + "}" * 300 + "}]"]
+)
+def test_replay_with_tools_that_are_none_is_misuse(ors, record, tmp_path, written):
+    (tmp_path / "tools.json").write_text(written)
     result = ors("replay", record, "--tools", tmp_path / "tools.json")
     assert (result.exit_code, "can't be read" in result.stderr) == (2, True)

@@ -67,6 +67,12 @@ def test_nesting_past_the_limit_names_the_limit(depth):
     assert (caught.value.limit, caught.value.maximum) == ("schema_depth", 5)
 
 
+def test_limit_on_nesting_beyond_what_python_can_is_still_an_error_of_the_limit():
+    deep = "[" * 900 + '"\\ud83d"' + "]" * 900
+    with pytest.raises(LimitExceeded):
+        decode(deep, limits=Limits(schema_depth=10_000))
+
+
 def test_nesting_up_to_the_limit_and_any_width_are_read():
     assert decode("[[[[[1]]]]]", limits=Limits(schema_depth=5)) == [[[[[1]]]]]
     assert decode("[" + "[],{}," * 50 + "1]", limits=Limits(schema_depth=5))[-1] == 1

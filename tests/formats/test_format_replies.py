@@ -205,7 +205,8 @@ def test_openai_chat_refusal_is_text_and_goes_back_as_a_refusal():
         ('"edit"', "str"),
         ('{"title": NaN}', "no JSON"),
         ('{"title": 1e999}', "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"title":' * 600 + "1" + "}" * 600, "more than 500 deep"),
     ],
 )
 def test_broken_arguments_are_a_problem_of_the_call_and_go_back_as_they_came(arguments, said):
@@ -217,6 +218,16 @@ def test_broken_arguments_are_a_problem_of_the_call_and_go_back_as_they_came(arg
     (written,) = shape.request([message])["messages"]
     assert written["tool_calls"][0]["function"]["arguments"] == arguments
     assert arguments in list(strings_in(Anthropic(TOOLS).request([message])))
+
+
+def test_arguments_that_come_nested_too_deeply_are_a_problem_of_the_call():
+    deep = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    message = Anthropic(TOOLS).reply({"content": [{"type": "tool_use", "id": "1", "name": "file_read", "input": deep}]})
+    (call,) = tool_calls(message)
+    assert (call.arguments, "more than 500 deep" in call.problem) == ({}, True)
+    assert Anthropic(TOOLS).request([message])
 
 
 @pytest.mark.parametrize("arguments", ["", "  ", "{}"])

@@ -80,6 +80,15 @@ def test_change_to_a_shape_leaves_the_spec_alone(format_class):
 
 
 @pytest.mark.parametrize("format_class", SCHEMAS)
+def test_schema_that_is_nested_too_deeply_is_refused_by_the_tools_name(format_class):
+    schema = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+    with pytest.raises(ValueError, match="The schema of the tool 'deep' is nested too deeply"):
+        _ = format_class([ToolSpec(name="deep", input_schema=schema)]).tools
+
+
+@pytest.mark.parametrize("format_class", SCHEMAS)
 def test_no_tools_leave_no_trace_in_a_request(format_class):
     request = format_class().request([])
     assert "tools" not in request
