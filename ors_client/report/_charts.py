@@ -8,6 +8,7 @@ from ._text import escaped
 
 _WIDTH, _HEIGHT = 520, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 12, 26
+_CHARACTER = 7  # the width of one at an axis
 _DOTS = 40  # points up to which each gets a dot
 
 Point = tuple[float, float | None]
@@ -33,20 +34,21 @@ def line_chart(
     low, high = bounds
     last = max((x for x, _ in points), default=1.0)
     first = min((x for x, _ in points), default=0.0)
+    steps = [low + step * (high - low) / 4 for step in range(5)]
+    left = max(_LEFT, 10 + _CHARACTER * max(len(form(value)) for value in steps))
 
     def across(x: float) -> float:
         share = (x - first) / (last - first) if last > first else 0.5
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+        return left + share * (_WIDTH - left - _RIGHT)
 
     def up(y: float) -> float:
         return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     drawn: list[str] = []
-    for step in range(5):
-        value = low + step * (high - low) / 4
+    for value in steps:
         at = up(value)
-        drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escaped(form(value))}</text>')
+        drawn.append(f'<line class="grid" x1="{left}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        drawn.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{escaped(form(value))}</text>')
     for run in _runs(points):
         path = " ".join(f"{'M' if i == 0 else 'L'}{across(x):.1f} {up(y):.1f}" for i, (x, y) in enumerate(run))
         if filled:
@@ -58,7 +60,7 @@ def line_chart(
             drawn += [f'<circle class="dot" cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.6"/>' for x, y in run]
     below = _HEIGHT - 8
     if last > first:
-        drawn.append(f'<text x="{_LEFT}" y="{below}">{first:,.0f}</text>')
+        drawn.append(f'<text x="{left}" y="{below}">{first:,.0f}</text>')
     drawn.append(f'<text x="{_WIDTH - _RIGHT}" y="{below}" text-anchor="end">{last:,.0f} episodes</text>')
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(label)}">'
@@ -68,7 +70,8 @@ def line_chart(
 
 def bar(share: float) -> str:
     """Return a bar of that share of a cell's width."""
-    return f'<span class="bar"><span style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span></span>'
+    inside = f'<span style="width:{100 * min(share, 1.0):.1f}%"></span>' if share > 0 else ""
+    return f'<span class="bar">{inside}</span>'
 
 
 def bounds_of(values: Sequence[float]) -> tuple[float, float]:

@@ -128,19 +128,23 @@ def _tiles(figures: Figures) -> str:
 def _curves(figures: Figures) -> str:
     if not figures.episodes:
         return "<p>The record holds no episodes.</p>"
+    if figures.episodes == 1:
+        return ""
     folded = bins(figures.rewards, _BINS)
     size = figures.episodes / len(folded)
     about = "" if size.is_integer() else "about "
-    each = "each episode" if size == 1 else f"means of {about}{size:,.0f} episodes"
+    each = "is one episode" if size == 1 else f"is the mean of {about}{size:,.0f} episodes"
     rewards = [(float(x), reward) for x, reward, _ in folded]
     given = [reward for _, reward in rewards if reward is not None]
-    reward = line_chart(rewards, label="Mean reward over the episodes", bounds=bounds_of(given), form=number)
+    reward = line_chart(
+        rewards, label="Mean reward over the episodes", bounds=bounds_of(given), form=lambda value: number(value, 4)
+    )
     covered = [(float(x), share) for x, _, share in folded]
     coverage = line_chart(covered, label="Share of scored episodes", bounds=(0.0, 1.0), form=percent, filled=True)
     return (
         f'<h2>Over time</h2><div class="charts"><figure><figcaption>Mean reward</figcaption>{reward}</figure>'
         f"<figure><figcaption>Coverage: share of episodes scored</figcaption>{coverage}</figure></div>"
-        f'<p class="note">In the order in which they ended; {each}.</p>'
+        f'<p class="note">In the order in which they ended; each point {each}.</p>'
     )
 
 
@@ -273,7 +277,9 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
     shown = "".join(transcript(line, why, episode, room, told=told) for line, why, episode in chosen.shown)
     count = len(chosen.shown)
     note = (
-        f"All {count:,} episodes, in the order in which they ended."
+        "The only episode."
+        if count == figures.episodes == 1
+        else f"All {count:,} episodes, in the order in which they ended."
         if count == figures.episodes
         else f"{count:,} of {figures.episodes:,} episodes: some of each kind of failure, the lowest and the highest "
         "rewards, the longest, the latest, and others at even distances. The record has them all."

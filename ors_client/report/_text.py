@@ -61,9 +61,11 @@ def _spelt(character: str) -> str:
     return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
 
 
-def number(value: float | None, form: str = ".3g") -> str:
-    """Return a number as people read it, or a dash."""
-    return "—" if value is None else f"{value:{form}}"
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number as people read it, to so many digits, or a dash."""
+    if value is None:
+        return "—"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def percent(share: float | None) -> str:

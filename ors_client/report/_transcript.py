@@ -26,12 +26,13 @@ def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, told:
     task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
     attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
     calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
+    took = "" if episode.seconds is None else f", {duration(episode.seconds)}"
     names = " · ".join(str(getattr(episode, name) or "?")[:120] for name in told)
     head = (
         f'<span class="task">{escaped(task)}</span>'
         + f'<span class="sub">{escaped(names)}</span>' * bool(names)
         + f"{_pill(episode)}"
-        f'<span class="sub">{escaped(calls)}, {duration(episode.seconds)}{escaped(attempt)}</span>'
+        f'<span class="sub">{escaped(calls)}{took}{escaped(attempt)}</span>'
         + f'<span class="sub why">{escaped(why)}</span>'
         * (why != episode.status)
     )

@@ -129,11 +129,30 @@ def test_reason_to_show_an_episode_is_not_its_status_again(page_of):
 
 def test_points_of_a_long_record_stand_for_as_many_episodes_each(page_of):
     page = page_of(*(episode(index, float(index == 120)) for index in range(121)))  # threes would leave one over
-    assert "means of about 3 episodes" in page
+    assert "each point is the mean of about 3 episodes" in page
     points = re.findall(r'<path class="line" d="([^"]+)"', page)[0].split(" L")
     top = re.findall(r'<line class="grid" [^>]* y1="([\d.]+)"', page)[4]
     assert len(points) == 41
     assert points[-1].split()[1] != top  # the last episode's 1 is one of three
+
+
+def test_page_about_one_episode_draws_no_curve_of_it(page_of):
+    elements = Elements(page_of(episode(seconds=None)))
+    assert "svg" not in elements.names
+    assert "The only episode. train/0 reward 1 1 call line 1" in elements.text
+
+
+def test_axis_makes_room_for_large_rewards(page_of):
+    page = page_of(episode(0, 0.0), episode(1, 1234567.0))
+    end, label = re.findall(r'<text x="(\d+)" [^>]*text-anchor="end">([^<]*)', page)[4]
+    assert label == "1,234,567"
+    assert int(end) >= 6 * len(label)  # some 6 units a character
+    assert "e+" not in page
+
+
+def test_share_of_nothing_has_no_bar(page_of):
+    page = page_of(episode(0, 0.0), episode(0, 0.0))
+    assert '<td class="n">0 %</td><td class="b"><span class="bar"></span></td>' in page
 
 
 def test_duration_just_below_a_second_is_a_second(page_of):
