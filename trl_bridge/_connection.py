@@ -24,11 +24,12 @@ import anyio
 from ors_client import AsyncClient, ClientStateError, Layout, Rollouts, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
 
+from ._descriptions import Descriptions
 from ._failures import ResetRate
 from ._loop import BackgroundLoop
 from ._servers import Server, Servers
 from ._settings import Secrets, Settings
-from ._telling import tell
+from ._telling import tell, words_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Live:
         trouble: Kinds of failures and cuts that were met.
         unscored_told: Whether it was said that a batch had no reward at all.
         running: Episodes that have not ended.
+        descriptions: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
     """
 
@@ -68,6 +70,7 @@ class Live:
         self.trouble: set[str] = set()
         self.unscored_told = False
         self.running: set[Running] = set()
+        self.descriptions = Descriptions()
         self.environment = settings.name
         self.secrets = settings.secrets
         self._servers: Servers | None = None
@@ -108,6 +111,7 @@ class Live:
             episode.end()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
+        await self.descriptions.close()
         await self.servers.close()
 
     @property
@@ -140,11 +144,11 @@ class Live:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def record(self, episode: EpisodeRecord) -> asyncio.Task[None] | None:
+    def record(self, episode: EpisodeRecord, task: TaskRef) -> asyncio.Task[None] | None:
         """Append an episode to the record and tell the catalogue, in the background and as far as wanted."""
         if self._rollouts is None and self._record is None:
             return None
-        return self.spawn(self._keep_in_order(episode))
+        return self.spawn(self._keep_in_order(episode, task))
 
     async def recorded(self, recording: asyncio.Task[None]) -> None:
         """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
@@ -160,8 +164,11 @@ class Live:
                 _RECORD_SECONDS,
             )
 
-    async def _keep_in_order(self, episode: EpisodeRecord) -> None:
+    async def _keep_in_order(self, episode: EpisodeRecord, task: TaskRef) -> None:
         try:
+            # Before it takes its turn, so that a server that is slow to tell holds up no other episode's line.
+            await self.descriptions.settled(task)
+            episode = episode.model_copy(update={"spec": self.descriptions.get(task)})
             async with self._keeping:
                 try:
                     # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
@@ -184,7 +191,7 @@ class Live:
             except OSError as error:
                 logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
-            hidden = redacted(episode, self._hidden())
+            hidden = redacted(words_of(episode), self._hidden())
             try:
                 tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # a model may write NaN, which JSON has not

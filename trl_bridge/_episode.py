@@ -25,6 +25,7 @@ from ors_client import (
     ClientStateError,
     DeadlineExceeded,
     EnvironmentNotFound,
+    Message,
     ORSError,
     TaskRef,
     TextBlock,
@@ -32,7 +33,7 @@ from ors_client import (
     ToolOutput,
     ToolRejected,
 )
-from ors_client.record import CallRecord, EpisodeRecord, parts
+from ors_client.record import CallRecord, EpisodeRecord, Transcriber, parts, told
 
 from ._connection import Live
 from ._content import to_content
@@ -72,6 +73,7 @@ class Episode:
         self.unwanted = unwanted
         self.task = task
         self._tools = tools
+        self._transcriber = Transcriber(images=live.settings.record_images) if live.settings.record else None
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
         self._session: AsyncSession | None = None
@@ -140,7 +142,8 @@ class Episode:
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))
         if not self.unwanted:
-            self._recording = self.live.record(self._as_record())
+            self._recording = self.live.record(self._as_record(), self.task)
+        self.rollout.forget_blocks()
 
     async def close(self) -> None:
         """End the episode as it stands, as nobody will call any more; wait until it is deleted and written down."""
@@ -234,22 +237,27 @@ class Episode:
             self.rollout.session_id = session.session_id
             if self.live.environment is None:
                 self.live.environment = await server.environment.name()  # which the client knows by now
-            content = to_content(
-                await session.get_prompt(), images=settings.images, max_chars=settings.max_output_chars, empty=""
-            )
+            if self._transcriber is not None:
+                self.live.descriptions.ask(self.task, server.environment)
+            opening = await _opening(session, conversation=settings.prompts == "messages")
         except BaseException as error:
             if isinstance(error, ORSError):
                 self.live.servers.report(server, error)
             with anyio.CancelScope(shield=True):  # bounded by the client's own limit on closing
                 await _leave(session, server)
             raise
+        self.rollout.prompt = told(opening)
         if self.rollout.over:  # released while it opened
             self.live.spawn(_leave(session, server))
         else:
             self._session = session
             self.live.spawn(self._look_for_new_tools(session))
-        self.rollout.prompt = content.full_text
-        return content.value
+            if self._transcriber is not None:
+                self.rollout.messages = self._transcriber.messages(opening)
+        if settings.prompts != "reset":
+            return ""  # the dataset has what the model is shown
+        blocks = opening[0].blocks
+        return to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
 
     def _give_up(self, error: ORSError) -> Shown:
         failure = Failure(type(error).__name__, error.message)
@@ -286,10 +294,10 @@ class Episode:
             with anyio.move_on_after(self._remaining_seconds()):
                 output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
         except (ToolRejected, ToolFailed) as error:
-            raise self._refused(name, arguments, error.text, took=took()) from error
+            raise self._refused(name, arguments, error.text, error, took=took()) from error
         except (ValueError, TypeError) as error:
             # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
-            raise self._refused(name, arguments, str(error), took=took()) from error
+            raise self._refused(name, arguments, str(error), error, took=took()) from error
         except ORSError as error:
             if self._server is not None:
                 self.live.servers.report(self._server, error)
@@ -306,18 +314,19 @@ class Episode:
 
     def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, took: Took) -> Shown:
         content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
-        self.rollout.answered(name, arguments, output, shown=content.shown, took=took)
+        blocks = None if self._transcriber is None else self._transcriber.blocks(output.blocks)
+        self.rollout.answered(name, arguments, output, shown=content.shown, took=took, blocks=blocks)
         if self.rollout.finished:
             self.end()
         return content.value
 
-    def _refused(self, name: str, arguments: dict[str, Any], said: str, *, took: Took) -> SpokenError:
+    def _refused(self, name: str, arguments: dict[str, Any], said: str, error: Exception, *, took: Took) -> SpokenError:
         content = to_content([TextBlock(text=said)], images=False, max_chars=self._room())
-        self.rollout.refused(name, arguments, said, shown=content.shown, took=took)
+        self.rollout.refused(name, arguments, said, shown=content.shown, took=took, kind=type(error).__name__)
         return SpokenError(content.shown)
 
     def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, took: Took) -> Shown:
-        self.rollout.refused(name, arguments, failure.message, shown=OVER, took=took)
+        self.rollout.refused(name, arguments, failure.message, shown=OVER, took=took, kind=failure.kind)
         self.end(failure=failure)
         return OVER
 
@@ -365,7 +374,14 @@ class Episode:
             failure=rollout.failure.message if rollout.failure else None,
             started=None if rollout.started is None else datetime.fromtimestamp(rollout.started, UTC),
             seconds=rollout.seconds,
+            messages=rollout.messages,
         )
+
+
+async def _opening(session: AsyncSession, *, conversation: bool) -> list[Message]:
+    if conversation:
+        return await session.get_messages()
+    return [Message(role="user", blocks=await session.get_prompt())]
 
 
 async def _leave(session: AsyncSession, server: Server) -> None:

@@ -7,10 +7,10 @@ told to it afterwards changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ors_client import ToolOutput
+from ors_client import JSONObject, ToolOutput
 
 from ._scoring import Scoring
 
@@ -38,8 +38,11 @@ class Call:
         tool: The server's name of it.
         output: All of the text, uncut; `None` where there was no result.
         error: What was said instead of a result.
+        kind: The error's type by name.
         seconds: From sending to the answer.
         timing: Where they went, and what was waited before.
+        blocks: The whole output for the record, where it is more than a text.
+        metadata: As the environment gave it.
     """
 
     tool: str
@@ -48,8 +51,11 @@ class Call:
     reward: float | None = None
     finished: bool = False
     error: str | None = None
+    kind: str | None = None
     seconds: float = 0.0
     timing: Mapping[str, float] | None = None
+    blocks: list[JSONObject] | None = None
+    metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class Rollout:
         index: Of the task.
         session_id: `None` until a session is open.
         prompt: All of the prompt's text, uncut.
+        messages: The whole opening for the record, where it is more than a text.
         rewards: One entry per call, `None` where the step was not scored.
         metadata: One entry per call.
         last_output: What the model was shown last.
@@ -84,6 +91,7 @@ class Rollout:
     index: int
     session_id: str | None = None
     prompt: str = ""
+    messages: list[JSONObject] | None = None
     calls: list[Call] = field(default_factory=list[Call])
     rewards: list[float | None] = field(default_factory=list[float | None])
     metadata: list[dict[str, Any] | None] = field(default_factory=list[dict[str, Any] | None])
@@ -114,8 +122,17 @@ class Rollout:
         """Return what it is worth."""
         return scoring.score(self.rewards, failed=self.failure is not None, finished=self.finished)
 
-    def answered(self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, took: Took) -> None:
-        """Enter a call that came back with a result, of which the model sees `shown`."""
+    def answered(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        output: ToolOutput,
+        *,
+        shown: str,
+        took: Took,
+        blocks: list[JSONObject] | None = None,
+    ) -> None:
+        """Enter a call that came back with a result, of which the model sees `shown` and the record holds `blocks`."""
         if self.over:
             return
         self._add(
@@ -127,19 +144,28 @@ class Rollout:
                 finished=output.finished,
                 seconds=took.seconds,
                 timing=took.parts,
-            ),
-            metadata=output.metadata,
+                blocks=blocks,
+                metadata=output.metadata,
+            )
         )
         self.last_output = shown
         self.characters += len(shown)
         self.finished = self.finished or output.finished
 
-    def refused(self, tool: str, arguments: Mapping[str, Any], error: str, *, shown: str, took: Took) -> None:
+    def refused(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        error: str,
+        *,
+        shown: str,
+        took: Took,
+        kind: str | None = None,
+    ) -> None:
         """Enter a call that came back without a result: the tool raised or would not run, or its answer was lost."""
         if self.over:
             return
-        call = Call(tool=tool, arguments=arguments, error=error, seconds=took.seconds, timing=took.parts)
-        self._add(call, metadata=None)
+        self._add(Call(tool=tool, arguments=arguments, error=error, kind=kind, seconds=took.seconds, timing=took.parts))
         self.last_output = shown
         self.characters += len(shown)
 
@@ -150,7 +176,12 @@ class Rollout:
         self.failure, self.cut, self.seconds = failure, cut, seconds
         return True
 
-    def _add(self, call: Call, *, metadata: dict[str, Any] | None) -> None:
+    def forget_blocks(self) -> None:
+        """Let go of what only the record holds: blocks may be large, and a trainer keeps a rollout until the next."""
+        self.messages = None
+        self.calls = [replace(call, blocks=None) for call in self.calls]
+
+    def _add(self, call: Call) -> None:
         self.calls.append(call)
         self.rewards.append(call.reward)
-        self.metadata.append(metadata)
+        self.metadata.append(call.metadata)

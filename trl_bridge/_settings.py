@@ -65,6 +65,7 @@ class Settings:
     group_scoring: bool = False
     prompts: Prompts = "reset"
     record: str | None = None
+    record_images: bool = True
     rollouts: str | None = None
     scoring: Scoring = field(default_factory=Scoring)
     retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -97,7 +97,9 @@ class OpenRewardSpec:
         look_ahead: With `attach`, open up to so many sessions of the next batch in each process while the trainer
             trains on this one, for environments whose setup takes long. Those of this batch are deleted by then. The
             first batch of an epoch is not foreseen.
-        record: A file that gets a line of JSON for every episode that ends.
+        record: A file that gets a line of JSON for every episode that ends: its task's specification, what came in,
+            images included, and what was called.
+        record_images: Whether the record holds images, which may be most of it; otherwise text says what is left out.
         rollouts: The name of this run. With it, the catalogue is told of every episode that ends: prompt, calls, what
             came back. In the background; see `ors_client.Rollouts`.
         progress: Show a bar while many things are fetched.
@@ -148,6 +150,7 @@ class OpenRewardSpec:
         max_concurrency: int | None = None,
         look_ahead: int | None = None,
         record: str | os.PathLike[str] | None = None,
+        record_images: bool = True,
         rollouts: str | None = None,
         progress: bool = False,
         retry: RetryPolicy | None = None,
@@ -191,6 +194,7 @@ class OpenRewardSpec:
             group_scoring=group_scoring,
             prompts=prompts,
             record=None if record is None else os.fspath(record),
+            record_images=record_images,
             rollouts=rollouts,
             scoring=Scoring(
                 reward=reward,
@@ -322,7 +326,14 @@ class OpenRewardSpec:
     def _fetch(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> list[Task]:
         fetch = partial(fetch_tasks, split=split, num_tasks=num_tasks, indices=indices, progress=self._progress)
         live = self._connection.live
-        return live.loop.run(live.servers.ask(fetch))
+
+        async def ask() -> list[Task]:
+            tasks = await live.servers.ask(fetch)
+            if live.settings.record:
+                live.descriptions.add(tasks)
+            return tasks
+
+        return live.loop.run(ask())
 
     def _rows(self, split: str | None) -> Rows:
         tasks = self._tasks if split is None else self._fetch(split, num_tasks=self._num_tasks, indices=None)

@@ -10,6 +10,12 @@ from ors_client import JSONValue, Message, Rollouts, TaskRef, TextBlock, ToolCal
 from ors_client.record import EpisodeRecord
 
 
+def words_of(episode: EpisodeRecord) -> EpisodeRecord:
+    """Return an episode without what is not told: images make secrets slow to look for."""
+    calls = [call.model_copy(update={"blocks": None}) for call in episode.calls]
+    return episode.model_copy(update={"calls": calls, "messages": None, "spec": None})
+
+
 def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str | None) -> None:
     """Hand an episode to the uploader, which does the rest in the background.
 

@@ -1,0 +1,61 @@
+"""Specifications of tasks, as a record names them.
+
+A process that lists its tasks has them; one that was only handed a factory asks for each of those it plays, once, while
+their episodes run. What can't be had leaves the record without it, and keeps no episode from being played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from ors_client import AsyncEnvironment, JSONObject, ORSError, Task, TaskRef
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds that an episode's line waits for its task's specification, which was asked for at the start
+
+
+class Descriptions:
+    """What is known of tasks in this process. Belongs to one loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[TaskRef, JSONObject] = {}
+        self._asked: dict[TaskRef, asyncio.Task[None]] = {}
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Take what a list of tasks tells."""
+        for task in tasks:
+            if task.split is not None and task.index is not None:
+                self._known[TaskRef(task.split, task.index)] = task.spec
+
+    def get(self, task: TaskRef) -> JSONObject | None:
+        """Return a task's specification, where it is known."""
+        return self._known.get(task)
+
+    def ask(self, task: TaskRef, environment: AsyncEnvironment) -> None:
+        """Begin to ask for a specification, unless that was done before."""
+        if task not in self._known and task not in self._asked:
+            self._asked[task] = asyncio.get_running_loop().create_task(self._ask(task, environment))
+
+    async def settled(self, task: TaskRef) -> None:
+        """Wait until what was asked of a task is answered, but not long."""
+        if (asked := self._asked.get(task)) is not None and not asked.done():
+            await asyncio.wait([asked], timeout=_PATIENCE)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        asked = [task for task in self._asked.values() if not task.done()]
+        for task in asked:
+            task.cancel()
+        if asked:
+            await asyncio.wait(asked)
+
+    async def _ask(self, task: TaskRef, environment: AsyncEnvironment) -> None:
+        try:
+            self._known[task] = (await environment.get_task(task.split, task.index)).spec
+        except ORSError as error:
+            logger.info(
+                "The record will not tell the specification of task %d in %r: %s", task.index, task.split, error
+            )
