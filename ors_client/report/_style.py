@@ -17,7 +17,8 @@ p { margin:6px 0; }
 .sub, .note, .more { color:var(--soft); font-size:.88rem; }
 .tiles { display:grid; grid-template-columns:repeat(auto-fit,minmax(124px,1fr)); gap:10px; margin:20px 0 4px; }
 .tile { background:var(--panel); border:1px solid var(--edge); border-radius:8px; padding:10px 12px; }
-.tile b { display:block; font-size:1.35rem; font-variant-numeric:tabular-nums; line-height:1.25; overflow-wrap:anywhere; }
+.tile b { display:block; font-size:1.35rem; font-variant-numeric:tabular-nums; line-height:1.25;
+  overflow-wrap:anywhere; }
 .tile span { color:var(--soft); font-size:.82rem; }
 .charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(320px,100%),1fr)); gap:14px; }
 figure { margin:0; background:var(--panel); border:1px solid var(--edge); border-radius:8px; padding:10px 12px 4px; }
