@@ -60,22 +60,24 @@ def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, ob
     return error
 
 
-# What frameworks say of a path that they have no route for: nothing, a few fixed words, or a page. An environment's own
-# 404 names what it has not found.
+_WEB_PAGE = re.compile(r"\s*\ufeff?\s*<(?:!--|(?:!doctype|html|\?xml)(?=[\s>]))", re.IGNORECASE)
+
+
+def is_web_page(text: str) -> bool:
+    """Tell a web page from other text in angle brackets, by how it begins."""
+    return _WEB_PAGE.match(text) is not None
+
+
+# What frameworks say of a path that they have no route for, where it is no page: nothing, or a few fixed words. An
+# environment's own 404 names what it has not found.
 _SAYS_NO_ROUTE = re.compile(
-    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*"
-    r"|\ufeff?\s*<(?:!doctype|html|\?xml)\b.*)?",
-    re.IGNORECASE | re.DOTALL,
+    r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*)?", re.IGNORECASE
 )
 
 
 def tells_of_no_route(status: int, detail: str) -> bool:
     """Tell an answer for a path that has no route from other meanings of 404."""
-    return status == 405 or (status == 404 and _SAYS_NO_ROUTE.fullmatch(detail) is not None)
-
-
-def _is_page(text: str) -> bool:
-    return text.lstrip("\ufeff \r\n\t").startswith("<")
+    return status == 405 or (status == 404 and (is_web_page(detail) or _SAYS_NO_ROUTE.fullmatch(detail) is not None))
 
 
 def _place(url: str | None, session_id: str | None) -> str:
@@ -281,7 +283,7 @@ class ProtocolError(ORSError):
     ) -> None:
         self.problem = problem
         self.excerpt = excerpt
-        hint = "Is this a login page, or another program's?" if _is_page(excerpt) else "Is this an ORS server?"
+        hint = "Is this a login page, or another program's?" if is_web_page(excerpt) else "Is this an ORS server?"
         said = f"; it begins {one_line(excerpt)!r}. {hint}" if excerpt else "."
         super().__init__(f"{problem}{said}", url=url, session_id=session_id)
 

@@ -24,6 +24,7 @@ from ors_client import (
     TransportError,
 )
 from ors_client._credentials import environment
+from ors_client._errors import is_web_page
 
 if TYPE_CHECKING:
     from .command import Target
@@ -93,7 +94,7 @@ def _protocol(error: ProtocolError, target: Target) -> list[str]:
             "If that place is the server, give its URL.",
             "If it is a login page: --api-key KEY or --header 'Authorization: Bearer TOKEN'.",
         ]
-    if error.excerpt.lstrip("\ufeff \r\n\t").startswith("<"):
+    if is_web_page(error.excerpt):
         return [
             "A web page answers there, perhaps a login: --api-key KEY or --header 'Authorization: Bearer TOKEN'.",
             f"Or this is another program's address: is the port right, and does the server live below {target.url}?",

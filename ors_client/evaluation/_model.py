@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 import anyio
 import httpx
 
-from ors_client._errors import ORSError, one_line
+from ors_client._errors import ORSError, is_web_page, one_line
 from ors_client._layout import origin
 from ors_client._redaction import Hidden
 from ors_client._retry import retry_after
@@ -208,7 +208,7 @@ class ChatModel:
         except (ValueError, LookupError, TypeError, RecursionError):
             excerpt = self._excerpt(content)
             problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
-            astray = excerpt.startswith("<") and not self._replied
+            astray = is_web_page(excerpt) and not self._replied
             raise (ModelRefused if astray else ModelError)(problem, status=200, url=self.base_url) from None
         usage = completion.get("usage")
         counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}

@@ -6,6 +6,8 @@ import multiprocessing
 import pickle
 import pkgutil
 
+import anyio
+import httpx
 import pytest
 
 import ors_client
@@ -30,10 +32,13 @@ from ors_client._errors import (
     ToolFailed,
     ToolRejected,
     TransportError,
+    is_web_page,
     one_line,
 )
 from ors_client._transport import BodySecretsRefused, NotYet
-from ors_client.evaluation import ModelError, ModelRefused
+from ors_client.cli.command import Target
+from ors_client.cli.cures import cures
+from ors_client.evaluation import ChatModel, ModelError, ModelRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -183,6 +188,36 @@ def test_result_for_a_model_does_not_name_the_entry(kind, detail):
     result = formats.tool_result(formats.ToolCall("echo"), error)
     assert [block.text for block in result.blocks] == [error.text]
     assert "README" not in error.text
+
+
+@pytest.mark.parametrize(
+    ("body", "page"),
+    [
+        ("<html>", True),
+        (" \r\n\ufeff\n<!DOCTYPE html>\n<html>", True),
+        ("<?xml version='1.0'?><html>", True),
+        ("<!-- served by -->\n<html>", True),
+        ("<HTML lang=en>", True),
+        ("<Task 5> is not there", False),
+        ("<html-lint>: failed", False),
+        ("{}", False),
+        ("", False),
+    ],
+)
+def test_web_page_is_told_from_other_text_in_angle_brackets(body, page):
+    assert is_web_page(body) is page
+    error = ProtocolError("The answer is no JSON", excerpt=body)
+    assert ("Is this a login page" in str(error)) is page
+    assert any("A web page answers there" in cure for cure in cures(error, Target("http://127.0.0.1:1"))) is page
+
+    async def ask():
+        peer = httpx.MockTransport(lambda _: httpx.Response(200, text=body))
+        async with ChatModel("any", "http://127.0.0.1:1/v1", transport=peer) as model:
+            await model.ask({"messages": []})
+
+    with pytest.raises(ModelError) as caught:
+        anyio.run(ask)
+    assert isinstance(caught.value, ModelRefused) is page
 
 
 @pytest.mark.parametrize(
