@@ -40,6 +40,7 @@ _QUEUE_EVENTS, _QUEUE_BYTES = 100_000, 64 * 2**20
 # take three seconds so, which is less than there is when the interpreter exits.
 _BEGINNINGS, _BATCHES = 64, 16
 _EXTENSIONS = 5  # of the limit on closing, each as long, while the last one brought something
+_MOST_UNKNOWN = 10_000  # many times the rollouts of one step; their ids are less than 2 MB
 _ID_BYTES = 100  # what an event grows by when it is sent
 
 # The ids that each kind of event has.
@@ -83,6 +84,8 @@ class Uploader:
         close: Seconds that the last uploads may take; up to six times as many while they make progress.
         queue_events: How many events may wait.
         queue_bytes: How many bytes they may hold.
+        most_unknown: Of how many rollouts without a beginning the events are held back; beyond, those of the oldest are
+            sent, and refused.
 
     Attributes:
         uploaded: How many events the catalogue has taken.
@@ -97,6 +100,7 @@ class Uploader:
         close: float,
         queue_events: int = _QUEUE_EVENTS,
         queue_bytes: int = _QUEUE_BYTES,
+        most_unknown: int = _MOST_UNKNOWN,
     ) -> None:
         self.uploaded = self.dropped = self.failed = 0
         self._make_transport = make_transport
@@ -114,7 +118,10 @@ class Uploader:
         self._closed = self._ended = False
         self._thread: Background | None = None
         self._wake: asyncio.Event | None = None
-        self._unknown: set[str] = set()  # rollouts whose beginning the catalogue has not got
+        self._most_unknown = most_unknown
+        # Rollouts whose beginning the catalogue has not got, the oldest first. One whose last event was dropped, or
+        # never came, would stay for good; hence the bound.
+        self._unknown: dict[str, None] = {}
         self._ids: dict[Place, dict[str, str]] = {}
         self._logged: set[str] = set()
 
@@ -144,9 +151,9 @@ class Uploader:
             if problem:
                 self.dropped += 1
                 if event.begins:
-                    self._unknown.add(event.rollout)
+                    self._hold_back(event.rollout)
                 elif event.ends:
-                    self._unknown.discard(event.rollout)
+                    self._unknown.pop(event.rollout, None)
             else:
                 if not self._queue:
                     self._since = time.monotonic()
@@ -219,6 +226,12 @@ class Uploader:
             return f"{len(self._queue)} wait to be uploaded already"
         return ""
 
+    def _hold_back(self, rollout: str) -> None:
+        """Send no event of a rollout; the lock is held."""
+        self._unknown[rollout] = None
+        while len(self._unknown) > self._most_unknown:
+            del self._unknown[next(iter(self._unknown))]
+
     def _notify(self) -> None:
         thread, wake = self._thread, self._wake
         if thread is not None and wake is not None:
@@ -283,11 +296,15 @@ class Uploader:
         async def begin(event: Event) -> None:
             async with room:
                 if not await self._upload(transport, [event]):
-                    self._unknown.add(event.rollout)
+                    with self._lock:
+                        self._hold_back(event.rollout)
 
         async def tell(batch: Sequence[Event]) -> None:
             known = [event for event in batch if event.rollout not in self._unknown]
-            self._unknown.difference_update(event.rollout for event in batch if event.ends)
+            with self._lock:
+                for event in batch:
+                    if event.ends:
+                        self._unknown.pop(event.rollout, None)
             self._settle(failed=len(batch) - len(known))
             if known:
                 await self._upload(transport, known)

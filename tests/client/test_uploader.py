@@ -13,7 +13,7 @@ from ors_client._transport import Transport
 from ors_client._uploader import Event, Uploader
 
 
-def uploader_to(peer, *, close=5.0):
+def uploader_to(peer, *, close=5.0, **bounds):
     def make():
         return Transport(
             resolve("http://peer.test", {}),
@@ -24,7 +24,7 @@ def uploader_to(peer, *, close=5.0):
             make=peer.transport,
         )
 
-    return Uploader(make, close=close)
+    return Uploader(make, close=close, **bounds)
 
 
 def beginning(name):
@@ -63,6 +63,30 @@ def test_ids_that_could_not_be_had_are_asked_for_again_and_a_refusal_is_believed
     uploader.close()
     assert peer.paths().count("GET /env") == asked
     assert uploader.uploaded == 2
+
+
+def test_rollouts_without_a_beginning_whose_last_event_was_dropped_do_not_pile_up():
+    uploader = uploader_to(
+        Peer({"GET /env": httpx.Response(404), "POST /rollouts": httpx.Response(400)}),
+        queue_bytes=1000,
+        most_unknown=10,
+    )
+    for number in range(30):
+        name = str(number)
+        uploader.put(beginning(name))
+        uploader.put(Event("rollout_update", name, b" " * 1001, ("owner/env", None), ends=True))
+        if number % 10 == 9:
+            assert uploader.flush(10)
+    uploader.close()
+    assert (uploader.failed, uploader.dropped) == (30, 30)
+    assert set(uploader._unknown) == {str(number) for number in range(20, 30)}
+
+
+def test_beginnings_that_found_no_room_do_not_pile_up_without_an_end():
+    uploader = uploader_to(Peer({}), queue_events=0, most_unknown=10)
+    for number in range(30):
+        uploader.put(beginning(str(number)))
+    assert list(uploader._unknown) == [str(number) for number in range(20, 30)]
 
 
 def message(name, number):
@@ -185,7 +209,7 @@ def test_rollout_that_never_began_is_forgotten_with_its_last_event():
             uploader.put(message(name, 0))
             uploader.put(ending(name))
     uploader.close()
-    assert uploader._unknown == set()
+    assert uploader._unknown == {}
     assert peer.paths().count("POST /rollouts") == 3  # of the beginnings alone
     assert (uploader.uploaded, uploader.failed + uploader.dropped) == (0, 9)
 
@@ -194,9 +218,9 @@ def test_rollout_whose_beginning_found_no_room_is_forgotten_with_its_last_event(
     uploader = Uploader(uploader_to(Peer())._make_transport, close=5.0, queue_events=0)
     uploader.put(beginning("a"))
     uploader.put(message("a", 0))
-    assert uploader._unknown == {"a"}
+    assert uploader._unknown == {"a": None}
     uploader.put(ending("a"))
-    assert uploader._unknown == set()
+    assert uploader._unknown == {}
     uploader.close()
     assert uploader.dropped == 3
 
@@ -204,9 +228,9 @@ def test_rollout_whose_beginning_found_no_room_is_forgotten_with_its_last_event(
 def test_last_event_of_a_rollout_that_never_began_goes_after_what_waits():
     uploader = uploader_to(Peer({"POST /rollouts": httpx.Response(200, json={})}))
     uploader.put(beginning("a"))
-    uploader._unknown.add("b")
+    uploader._unknown["b"] = None
     uploader.put(message("b", 0))
     uploader.put(ending("b"))
     assert "b" in uploader._unknown
     uploader.close()
-    assert uploader._unknown == set()
+    assert uploader._unknown == {}
