@@ -112,6 +112,7 @@ def test_asynchronous_trainer_takes_the_rewards_of_environments_in_another_proce
         OpenRewardSpec(server.url, owns_reward=True, record=tmp_path / "record") as spec,
     ):
         steps = train(tmp_path, spec, say_the_word, monkeypatch)
+        tasks = spec._tasks
         eventually(lambda: server.live() == [], seconds=30)
     episodes = list(read(tmp_path / "record"))  # whole once the spec is closed
     assert [step["reward"] for step in steps] == [1.0, 1.0]
@@ -121,6 +122,8 @@ def test_asynchronous_trainer_takes_the_rewards_of_environments_in_another_proce
     assert len(scored) >= 8
     assert {tuple(call.reward for call in episode.calls) for episode in scored} == {(0.0, 1.0)}
     assert {episode.index for episode in scored} == {0, 1, 2, 3}
+    # The process that plays them was handed no dataset.
+    assert {episode.index: episode.spec for episode in scored} == {task.index: task.spec for task in tasks}
 
 
 def win_or_finish(text):
