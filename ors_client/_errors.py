@@ -60,7 +60,8 @@ def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, ob
     return error
 
 
-_WEB_PAGE = re.compile(r"\s*\ufeff?\s*<(?:!--|(?:!doctype|html|\?xml)(?=[\s>]))", re.IGNORECASE)
+# No two runs of blanks stand beside each other: on many blanks each would be tried at every length of the other.
+_WEB_PAGE = re.compile(r"\s*(?:\ufeff\s*)?<(?:!--|(?:!doctype|html|\?xml)(?=[\s>]))", re.IGNORECASE)
 
 
 def is_web_page(text: str) -> bool:

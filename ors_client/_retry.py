@@ -46,8 +46,10 @@ _LIFE = 5.0
 _GATEWAY = frozenset({502, 503, 504, *range(520, 528), 530})
 
 _NO_EPISODE = "Active environment not found"
+# The rest of a line is read from its first "session" alone: from each of many, it would be read as often.
 _NO_SESSION = re.compile(
-    r"\bsession\b.*\b(not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b", re.IGNORECASE
+    r"^(?>.*?\bsession\b).*\b(?:not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

@@ -220,6 +220,11 @@ def test_web_page_is_told_from_other_text_in_angle_brackets(body, page):
     assert isinstance(caught.value, ModelRefused) is page
 
 
+def test_page_is_looked_for_in_time_that_grows_with_the_blanks_before_it():
+    # With their square it would be the better part of an hour.
+    assert not is_web_page(" \n" * 2**19 + "x")
+
+
 @pytest.mark.parametrize(
     ("status", "detail", "astray"),
     [

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from ors_client import RetryPolicy, StatusError, Timeouts, TransportError
-from ors_client._operations import Address, call, version
-from ors_client._retry import Attempts, Fault, is_missing_route, retry_after
+from ors_client import RetryPolicy, SessionLost, StatusError, Timeouts, TransportError
+from ors_client._operations import Address, call, ping, version
+from ors_client._retry import Attempts, Fault, is_missing_route, judge_status, retry_after
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
 
@@ -148,6 +148,30 @@ def test_words_of_an_environment_do_not_say_that_a_route_is_missing(detail):
     error = StatusError("POST /ping", status=404, detail=detail)
     assert not is_missing_route(error)
     assert "There is no such route" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("detail", "lost"),
+    [
+        ("Session abc not found", True),
+        ("error:\nthe session of this session has EXPIRED.", True),
+        ("unknown session", True),
+        ("Sessions are gone", False),
+        ("gone is the session", False),
+        ("session\nnot found", False),
+    ],
+)
+def test_words_of_a_gateway_say_that_the_session_is_gone(detail, lost):
+    assert isinstance(_judged(detail), SessionLost) is lost
+
+
+def test_loss_of_a_session_is_looked_for_in_time_that_grows_with_the_text():
+    # Were the text read anew from each of these words, it would be half an hour.
+    assert not isinstance(_judged("session " * 2**17), SessionLost)
+
+
+def _judged(detail):
+    return judge_status(ping("s-1"), 404, {}, detail, url="http://h:1/ping", now=0.0)
 
 
 @pytest.mark.parametrize(("status", "missing"), [(405, True), (400, False), (410, False), (500, False)])
