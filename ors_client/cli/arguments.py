@@ -6,11 +6,14 @@ It asks nobody. What a schema says beyond the type of an argument is the server'
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ors_client import JSONValue, ToolSpec
+
+from .values import read_json
 
 _SCALARS = ("string", "integer", "number", "boolean")
 _SHOWN = 60  # characters of a nested type in a menu
@@ -66,7 +69,7 @@ class Argument:
         if "json" not in self.types:
             raise ValueError(f"{text!r} does not fit; {self.name} is: {self.label}.")
         try:
-            return cast("JSONValue", json.loads(text))
+            return read_json(text)
         except ValueError as error:
             raise ValueError(f"That is not JSON ({error}); {self.name} is: {self.label}.") from None
 
@@ -74,7 +77,7 @@ class Argument:
         """Take text as it is, save what is written as JSON: a string in quotes, which is how line breaks are typed."""
         if "json" in self.types or text.lstrip().startswith('"'):
             try:
-                value = cast("JSONValue", json.loads(text))
+                value = read_json(text)
             except ValueError:
                 return text
             return value if "json" in self.types or isinstance(value, str) else text
@@ -203,9 +206,10 @@ def _integer(text: str) -> int | None:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None  # JSON has no others
 
 
 _SCALAR_READERS = {"boolean": _boolean, "integer": _integer, "number": _number}

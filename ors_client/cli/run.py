@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -37,6 +36,7 @@ from .cures import connection_cures
 from .figures import as_json, show_figures
 from .output import err, one_line, out, plain, show_error, show_json, show_note
 from .signals import until_told
+from .values import read_json
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
@@ -318,7 +318,7 @@ def _read_parameter(text: str) -> tuple[str, Any]:
     if not found or not name or name in {"messages", "model", "stream", "tools", "n"}:
         raise Misuse(f"A parameter is written --set NAME=VALUE, and is none that the command sets: not {text!r}.")
     try:
-        return name, json.loads(value)
+        return name, read_json(value)
     except ValueError:
         return name, value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
 from .command import Misuse
+from .values import read_json
 
 _NAMED = 8  # lines that a message names
 _COUNTED = 1000  # lines after the end of the episode: a pipe may have no last one
@@ -111,7 +111,7 @@ def _unblocked(source: BinaryIO) -> Generator[None]:
 def _read_call(line: bytes, number: int) -> Call:
     form = 'a line is {"tool": NAME, "arguments": {...}}, or {"message": TEXT} for the terminal tool'
     try:
-        value: object = json.loads(line.decode("utf-8-sig"))
+        value = read_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise Misuse(f"Line {number} of the script is not UTF-8; save it as that.") from None
     except ValueError as error:

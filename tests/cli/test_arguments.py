@@ -7,6 +7,8 @@ import pytest
 from ors_client import ToolSpec
 from ors_client.cli.arguments import read_arguments, signature
 
+_DEEP = "[" * 100_000
+
 
 def _argument(schema, *, required=True, **root):
     specification = {"type": "object", "properties": {"x": schema}, "required": ["x"] if required else [], **root}
@@ -24,6 +26,7 @@ def _argument(schema, *, required=True, **root):
         ({"type": "string"}, "{}", "{}"),
         ({"type": "integer"}, " 7 ", 7),
         ({"type": "number"}, "7.5", 7.5),
+        ({"type": ["number", "string"]}, "NaN", "NaN"),
         ({"type": "boolean"}, "no", False),
         ({"type": "array"}, "[1]", [1]),
         ({"type": "object"}, '{"a": 1}', {"a": 1}),
@@ -39,6 +42,7 @@ def _argument(schema, *, required=True, **root):
         ({"type": ["integer", "string"]}, "seven", "seven"),
         ({"anyOf": [{"type": "string"}, {"type": "array"}]}, "[1]", [1]),
         ({"anyOf": [{"type": "string"}, {"type": "array"}]}, "[1", "[1"),
+        pytest.param({"anyOf": [{"type": "string"}, {"type": "array"}]}, _DEEP, _DEEP, id="deep"),
         ({"$ref": "#/$defs/A"}, "7", 7),
         ({"allOf": [{"$ref": "#/$defs/A"}]}, "7", 7),
     ],
@@ -54,8 +58,14 @@ def test_answer_becomes_the_value_that_the_schema_means(schema, typed, value):
         ({"type": "integer"}, "7.5"),
         ({"type": "integer"}, ""),
         ({"type": "number"}, "many"),
+        ({"type": "number"}, "NaN"),
+        ({"type": "number"}, "1e999"),
         ({"type": "boolean"}, "perhaps"),
         ({"type": "array"}, "one"),
+        ({"type": "array"}, "[NaN]"),
+        ({"type": "array"}, "[-1e999]"),
+        pytest.param({"type": "array"}, "[" * 600 + "]" * 600, id="deeper than is sent"),
+        pytest.param({"type": "array"}, _DEEP, id="deeper than Python reads"),
         ({"enum": ["red"]}, "2"),
         ({"enum": ["red"]}, ""),
     ],

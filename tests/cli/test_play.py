@@ -104,7 +104,19 @@ def test_script_hands_a_message_to_the_terminal_tool(ors, ours):
     assert "right\n← reward 1, the episode is over\n" in result.stdout
 
 
-@pytest.mark.parametrize("line", ["echo", "[]", '{"arguments": {}}', '{"tool": "echo", "arguments": ["x"]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo",
+        "[]",
+        '{"arguments": {}}',
+        '{"tool": "echo", "arguments": ["x"]}',
+        '{"tool": "echo", "arguments": {"text": NaN}}',
+        '{"tool": "echo", "arguments": {"text": -1e999}}',
+        pytest.param('{"tool": "echo", "arguments": {"text": %s}}' % ("[" * 600 + "]" * 600), id="deep"),
+        pytest.param("[" * 100_000, id="deeper than Python reads"),
+    ],
+)
 def test_script_with_a_bad_line_names_the_line_and_leaves_no_session(ors, ours, line):
     before = set(ours.live())
     result = ors("play", ours.url, "--env", "echoenvironment", "--script", "-", input=_LOST + line)

@@ -353,9 +353,9 @@ def test_misuse_is_told_before_anything_is_played(run, options, said, tmp_path):
 
 
 def test_parameters_are_part_of_every_request(run, model):
-    run("right", "-n", 1, "--set", "temperature=0", "--set", "stop=END")
+    run("right", "-n", 1, "--set", "temperature=0", "--set", "stop=END", "--set", f"user={'[' * 100_000}")
     body = model.requests()[-1]["body"]
-    assert (body["temperature"], body["stop"]) == (0, "END")
+    assert (body["temperature"], body["stop"], body["user"]) == (0, "END", "[" * 100_000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
