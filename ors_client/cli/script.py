@@ -99,7 +99,8 @@ def _unblocked(source: BinaryIO) -> Generator[None]:
         file = source.fileno()
         before = os.get_blocking(file)
         os.set_blocking(file, False)
-    except (io.UnsupportedOperation, OSError):  # nothing that could be waited for
+    # There is nothing to wait for, or Windows before Python 3.12, where there is no way not to.
+    except (io.UnsupportedOperation, OSError, AttributeError):
         yield
         return
     try:

@@ -51,6 +51,14 @@ def test_script_ends_with_the_episode_and_says_what_was_not_made(ors, server, tm
     assert result.stderr == (f"note: the episode was over before {said}\n" if said else "")
 
 
+def test_rest_of_a_script_is_told_where_reads_cannot_but_wait(ors, echo_server, tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "get_blocking")  # as on Windows before Python 3.12
+    script = tmp_path / "calls.jsonl"
+    script.write_text(_WON + _LOST)
+    result = ors("play", echo_server.url, "--script", script)
+    assert (result.exit_code, "line 2 of the script" in result.stderr) == (0, True)
+
+
 def test_script_that_stays_open_after_the_end_is_not_waited_for(echo_server):
     command = [sys.executable, "-m", "ors_client.cli", "play", echo_server.url, "--script", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
