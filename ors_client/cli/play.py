@@ -170,7 +170,7 @@ def _follow(script: Script, episode: _Episode) -> Followed:
         if not episode.step(call):
             followed.errors.append(number)
         if episode.session.finished:
-            followed.unplayed = script.rest()
+            followed.unplayed, followed.more = script.rest()
             break
     return followed
 
@@ -178,8 +178,10 @@ def _follow(script: Script, episode: _Episode) -> Followed:
 def _show_followed(followed: Followed, target: Target) -> None:
     """Tell what a reader of the calls might miss."""
     if followed.unplayed:
-        count = "1 call was" if len(followed.unplayed) == 1 else f"{len(followed.unplayed)} calls were"
-        show_note(f"the episode was over before {lines(followed.unplayed)} of the script; {count} not made")
+        unplayed = followed.unplayed
+        where = lines(unplayed[:1] if followed.more else unplayed)
+        count = f"{'more than ' * followed.more}{len(unplayed)} calls were" if len(unplayed) > 1 else "1 call was"
+        show_note(f"the episode was over before {where} of the script; {count} not made")
     if followed.errors:
         env = "" if target.env is None else f" --env {target.env}"
         share = f"{len(followed.errors)} of {followed.calls}" if followed.calls > 1 else "the only"

@@ -35,12 +35,14 @@ class Followed:
     Args:
         calls: How many were made.
         errors: The lines whose calls came back with an error.
-        unplayed: The lines that came after the end of the episode.
+        unplayed: The lines that came after the end of the episode, or the first of them.
+        more: Whether there were more of those.
     """
 
     calls: int = 0
     errors: list[int] = field(default_factory=list[int])
     unplayed: list[int] = field(default_factory=list[int])
+    more: bool = False
 
 
 class Script:
@@ -76,10 +78,11 @@ class Script:
         """
         return ((number, _read_call(line, number)) for number, line in self._lines)
 
-    def rest(self) -> list[int]:
-        """Return the numbers of the lines that were not read, of those that are there now."""
+    def rest(self) -> tuple[list[int], bool]:
+        """Return the numbers of the lines that were not read, of those that are there now; and whether of more."""
         with _unblocked(self._source):
-            return [number for number, _ in itertools.islice(self._lines, _COUNTED)]
+            numbers = [number for number, _ in itertools.islice(self._lines, _COUNTED + 1)]
+        return numbers[:_COUNTED], len(numbers) > _COUNTED
 
 
 def lines(numbers: Sequence[int]) -> str:

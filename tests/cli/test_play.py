@@ -51,6 +51,17 @@ def test_script_ends_with_the_episode_and_says_what_was_not_made(ors, server, tm
     assert result.stderr == (f"note: the episode was over before {said}\n" if said else "")
 
 
+def test_script_of_very_many_lines_does_not_say_how_many_were_not_made(ors, echo_server, tmp_path):
+    script = tmp_path / "calls.jsonl"
+    script.write_text(_WON + _LOST * 1001)
+    note = ors("play", echo_server.url, "--script", script).stderr
+    assert note == "note: the episode was over before line 2 of the script; more than 1000 calls were not made\n"
+    end = json.loads(ors("play", echo_server.url, "--script", script, "--json").stdout.splitlines()[-1])
+    assert end["lines_not_played"] == list(range(2, 1002))
+    script.write_text(_WON + _LOST * 1000)
+    assert "lines 2 to 1001 of the script; 1000 calls" in ors("play", echo_server.url, "--script", script).stderr
+
+
 def test_rest_of_a_script_is_told_where_reads_cannot_but_wait(ors, echo_server, tmp_path, monkeypatch):
     monkeypatch.delattr(os, "get_blocking")  # as on Windows before Python 3.12
     script = tmp_path / "calls.jsonl"
