@@ -237,14 +237,14 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | N
         named = next((tool for tool in tools if tool.name == answer), None)
         if named is None and answer.isdecimal() and 1 <= int(answer) <= len(tools):
             named = tools[int(answer) - 1]
-        if named is not None:
-            try:
+        try:
+            if named is not None:
                 return Call(named.name, _ask_arguments(named))
-            except EOFError:
-                out().print()  # back to the tools; where there is no more to read, that ends
-                continue
-        if final is not None and answer in {_FINAL, final.name}:
-            return Call(message="" if final.arg is None else input(f"  {plain(final.arg)}: "))
+            if final is not None and answer in {_FINAL, final.name}:
+                return Call(message="" if final.arg is None else input(f"  {plain(final.arg)}: "))
+        except EOFError:
+            out().print()  # back to the tools; where there is no more to read, that ends
+            continue
         if answer in {_QUIT, "quit", "exit"}:
             return None
         if answer == "?":

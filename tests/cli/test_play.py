@@ -289,6 +289,20 @@ def test_end_of_input_at_an_argument_goes_back_to_the_tools(ours):
         assert terminal.status() == 0
 
 
+def test_end_of_input_at_the_final_message_goes_back_to_the_tools(ours):
+    with Terminal("play", ours.url, "--env", "chatenvironment") as terminal:
+        terminal.expect("? for the menu): ")
+        terminal.type("m\n")
+        terminal.expect("text: ")
+        terminal.type("\x04")
+        terminal.expect("? for the menu): ")
+        terminal.type("m\n")
+        terminal.expect("text: ")
+        terminal.type("Paris\n")
+        terminal.expect("reward 1")
+        assert terminal.status() == 0
+
+
 def test_only_tool_has_the_only_number(echo_server):
     with Terminal("play", echo_server.url) as terminal:
         terminal.expect("tool (1, q; ? for the menu): ")
