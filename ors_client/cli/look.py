@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ors_client import Task, TaskRef, ToolList
+from ors_client import Environment, ORSError, Task, TaskRef, ToolList
 
 from .arguments import Argument, read_arguments
 from .command import (
@@ -72,19 +72,27 @@ def tasks(
         name = choose_split(environment, split)
         # One more than the page tells whether there are others.
         found = environment.list_tasks(name, 0, _PAGE + 1) if paged else environment.list_tasks(name, start, stop)
-        there = environment.num_tasks(name) if paged and len(found) > _PAGE else len(found)
+        there = _count(environment, name) if paged and len(found) > _PAGE else None
     if target.as_json:
         show_json([{"split": name, "index": task.index, "spec": task.spec} for task in found])
         return
     shown = found[:_PAGE] if paged else found
     _show_tasks(shown)
     if len(found) > len(shown):
-        show_note(f"the first {_PAGE} of {there:,} tasks of split {name!r}; for more: --stop N")
+        of_all = "" if there is None else f" of {there:,}"
+        show_note(f"the first {_PAGE}{of_all} tasks of split {name!r}; for more: --stop N")
     if not found:
         show_note(f"split {name!r} has no tasks there")
 
 
 def _show_tasks(found: Sequence[Task]) -> None:
+def _count(environment: Environment, split: str) -> int | None:
+    try:
+        return environment.num_tasks(split)
+    except ORSError:  # the tasks are there all the same
+        return None
+
+
     keys = list(dict.fromkeys(key for task in found for key in task.spec))
     if len(keys) > _COLUMNS or "index" in keys:
         rows = [(_index(task), one_line(json.dumps(task.spec, ensure_ascii=False), 4 * _CELL)) for task in found]

@@ -6,6 +6,8 @@ import re
 import pytest
 from terminal import Terminal
 
+from fixtures.proxy import FaultProxy, Rule, Status
+
 
 def test_envs_names_the_default_which_is_the_first(ors, server):
     rows = [row.split() for row in ors("envs", server.url).stdout.splitlines()]
@@ -32,6 +34,14 @@ def test_tasks_show_a_page_and_how_to_see_more(ors, server):
     rows = result.stdout.splitlines()
     assert (len(rows), rows[0].split()) == (21, ["index", "id", "number"])
     assert result.stderr == "note: the first 20 of 70 tasks of split 'train'; for more: --stop N\n"
+
+
+def test_tasks_are_shown_where_their_number_cannot_be_had(ors, ours):
+    with FaultProxy(ours.url) as proxy:
+        proxy.add(Rule("POST", "/num_tasks", Status(500, "no database"), times=None))
+        result = ors("tasks", proxy.url, "--env", "alpha")
+    assert len(result.stdout.splitlines()) == 21
+    assert result.stderr == "note: the first 20 tasks of split 'train'; for more: --stop N\n"
 
 
 def test_numbers_of_tasks_stand_below_each_other(ors, ours):
