@@ -76,6 +76,7 @@ def test_tools_show_name_type_need_and_description_of_each_argument(ors, server)
     # Behind a reference at the root.
     assert _block(said, "tree")[1:] == ["name string required", "children list of {name, children} = [] optional"]
     assert _block(said, "plain")[1:] == ["no arguments"]
+    assert all(f"\n  {line} " in said for line in ("path", "lines", "mode", "note", "no"))
 
 
 def test_tools_show_what_the_terminal_tool_takes(ors, ours):
