@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -85,7 +86,6 @@ def tasks(
         show_note(f"split {name!r} has no tasks there")
 
 
-def _show_tasks(found: Sequence[Task]) -> None:
 def _count(environment: Environment, split: str) -> int | None:
     try:
         return environment.num_tasks(split)
@@ -93,6 +93,7 @@ def _count(environment: Environment, split: str) -> int | None:
         return None
 
 
+def _show_tasks(found: Sequence[Task]) -> None:
     keys = list(dict.fromkeys(key for task in found for key in task.spec))
     if len(keys) > _COLUMNS or "index" in keys:
         rows = [(_index(task), one_line(json.dumps(task.spec, ensure_ascii=False), 4 * _CELL)) for task in found]
@@ -157,7 +158,12 @@ def tools(
 def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, first: bool) -> None:
     if not first:
         out().print()
-    show(hanging(name, "bold", one_line(description, _DESCRIPTION), gap=2))
+    about = one_line(description, _DESCRIPTION)
+    if 2 * len(name) <= out().width:
+        show(hanging(name, "bold", about, gap=2))
+    else:  # beside the name there would be too little room, or none
+        show(Text(plain(name), style="bold"))
+        show(Padding(Text(about), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
     table.add_column()  # which indents the others
     for style in ("cyan", "", "dim", ""):

@@ -30,7 +30,8 @@ class Terminal:
         self.pid, self._file = pty.fork()
         if self.pid == 0:
             os.environ.pop("TMUX", None)  # the terminal is ours, wherever the tests run
-            os.environ.update({"TERM": "xterm", **(environ or {})})
+            # The width is told, as readline, which pytest loads, has left another one there.
+            os.environ.update({"TERM": "xterm", "COLUMNS": str(columns), **(environ or {})})
             os.execv(sys.executable, [sys.executable, "-m", "ors_client.cli", *arguments])  # noqa: S606 - our own command
         fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         self._read = 0

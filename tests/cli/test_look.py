@@ -94,6 +94,14 @@ def test_tools_in_a_terminal_break_no_word(ours):
     assert _block(said, "2fast")[1:] == ["text string required"]
 
 
+def test_tools_with_a_name_too_long_for_the_terminal_are_described_below_it(ours):
+    with Terminal("tools", ours.url, "--env", "schemasenvironment", columns=20) as terminal:
+        assert terminal.status() == 0
+    said = re.sub(r"\x1b\[[0-9;]*m", "", terminal.said)
+    assert re.search(r"^handwritten *\n  Take what a", said, re.MULTILINE)
+    assert re.search(r"^mapping  Take an", said, re.MULTILINE)
+
+
 def test_tools_of_a_task_include_its_own(ors, server):
     shared = ors("tools", server.url, "--env", "tasktoolsenvironment", "--json")
     own = ors("tools", server.url, "--env", "tasktoolsenvironment", "--task", 3, "--json")
