@@ -65,7 +65,9 @@ def number(value: float | None, digits: int = 3) -> str:
     """Return a number as people read it, to so many digits, or a dash."""
     if value is None:
         return "—"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+    shown = f"{value:.{digits}g}"
+    thousands = abs(float(shown)) >= 1000 and abs(value) < 1e9  # 999.6 is 1,000 to three digits
+    return f"{value:,.0f}" if thousands else shown
 
 
 def percent(share: float | None) -> str:

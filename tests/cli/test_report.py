@@ -113,6 +113,11 @@ def test_page_about_one_model_in_one_environment_compares_nothing(page_of):
     assert "<h2>By " not in page_of(episode(model="a"), episode(1, model="a"))
 
 
+@pytest.mark.parametrize(("reward", "shown"), [(999.4, "999"), (999.6, "1,000"), (-999.6, "-1,000"), (1e9, "1e+09")])
+def test_large_rewards_are_rounded_before_they_are_written(page_of, reward, shown):
+    assert f"{shown} mean reward, where scored" in Elements(page_of(episode(0, reward))).text
+
+
 def test_columns_all_have_names(page_of):
     call = CallRecord(tool="echo", seconds=1.0, timing={"server": 0.25})
     page = page_of(*(episode(index, calls=[call]) for index in (0, 0, 1, 1)), episode(status="cut: turns"))
