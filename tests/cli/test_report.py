@@ -1,6 +1,7 @@
 """The page about a record: what it says, that it only can be read, and that a long record still makes one."""
 
 import base64
+import inspect
 import json
 import math
 import re
@@ -8,9 +9,13 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
+from typer.main import get_command
 
+from ors_client import Timeouts
+from ors_client.cli.app import app
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
 from ors_client.report import pass_at, summarise, write_report
+from ors_client.report._advice import _ADVICE
 
 START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -111,6 +116,26 @@ def test_page_compares_environments_and_models_where_they_differ(page_of):
 
 def test_page_about_one_model_in_one_environment_compares_nothing(page_of):
     assert "<h2>By " not in page_of(episode(model="a"), episode(1, model="a"))
+
+
+def test_advice_is_about_the_budget_that_cut_the_episodes(page_of):
+    cuts = {"calls": "max_calls=", "characters": "max_episode_chars=", "seconds": "in training episode_timeout="}
+    text = Elements(page_of(*(episode(status=f"cut: {kind}") for kind in cuts))).text
+    assert all(re.search(rf"cut: {kind} 1 [\d.]+ % Try: [^:]+: [^:]*{cure}", text) for kind, cure in cuts.items())
+
+
+def test_advice_names_options_and_arguments_that_there_are():
+    from trl_bridge import OpenRewardSpec
+
+    told = " ".join(_ADVICE.values())
+    run = get_command(app).commands["run"]
+    arguments = {*inspect.signature(OpenRewardSpec).parameters, *inspect.signature(Timeouts).parameters}
+    options = set(re.findall(r"--[a-z-]+", told.replace("ors check URL --hold", "")))
+    assert options
+    assert options <= {option for parameter in run.params for option in parameter.opts}
+    named = set(re.findall(r"\b([a-z_]+)=", told))
+    assert named
+    assert named <= arguments
 
 
 @pytest.mark.parametrize(("reward", "shown"), [(999.4, "999"), (999.6, "1,000"), (-999.6, "-1,000"), (1e9, "1e+09")])
