@@ -151,9 +151,25 @@ class Figures:
         return _distinct(self.tasks)
 
     @property
+    def compared(self) -> dict[tuple[str | None, str | None], EntryFigures]:
+        """By model and environment; where only one environment has a name, the others are taken to be it.
+
+        An episode that failed before there was a session may not know the name.
+        """
+        known = {environment for _, environment in self.entries if environment is not None}
+        only = next(iter(known)) if len(known) == 1 else None
+        compared: dict[tuple[str | None, str | None], EntryFigures] = {}
+        for (model, environment), entry in self.entries.items():
+            whole = compared.setdefault((model, environment or only), EntryFigures())
+            whole.episodes += entry.episodes
+            whole.rewards.extend(entry.rewards)
+        return compared
+
+    @property
     def differing(self) -> list[str]:
         """Which of `environment` and `model` are not the same in all episodes."""
-        models, environments = (set(names) for names in zip(*self.entries, strict=True)) if self.entries else ((), ())
+        compared = self.compared
+        models, environments = (set(names) for names in zip(*compared, strict=True)) if compared else ((), ())
         return ["environment"] * (len(environments) > 1) + ["model"] * (len(models) > 1)
 
     @property

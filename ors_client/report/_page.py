@@ -152,7 +152,7 @@ def _entries(figures: Figures) -> str:
     told = figures.differing
     if not told:
         return ""
-    ranked = sorted(figures.entries.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
+    ranked = sorted(figures.compared.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
     rows: list[tuple[str, ...]] = []
     for (model, environment), entry in ranked[:_ENTRIES]:
         names = {"environment": environment or "?", "model": model or "?"}

@@ -118,6 +118,14 @@ def test_page_about_one_model_in_one_environment_compares_nothing(page_of):
     assert "<h2>By " not in page_of(episode(model="a"), episode(1, model="a"))
 
 
+def test_episode_that_failed_before_it_knew_its_environment_is_of_the_only_one(page_of):
+    broken = episode(1, None, environment=None, session_id=None, status="failed: TransportError")
+    assert "<h2>By " not in page_of(episode(), broken)
+    text = Elements(page_of(episode(model="a"), broken.model_copy(update={"model": "a"}), episode(model="b"))).text
+    # The record goes on with the two episodes from before, of no model.
+    assert "coverage ? 2 1 100 % 50 % a 2 1 100 % 50 % b 1 1 100 % 100 % " in text
+
+
 def test_advice_is_about_the_budget_that_cut_the_episodes(page_of):
     cuts = {"calls": "max_calls=", "characters": "max_episode_chars=", "seconds": "in training episode_timeout="}
     text = Elements(page_of(*(episode(status=f"cut: {kind}") for kind in cuts))).text
