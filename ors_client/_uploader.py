@@ -108,7 +108,7 @@ class Uploader:
         self._queue_events = queue_events
         self._queue_bytes = queue_bytes
         self._process = os.getpid()
-        self._lock = threading.Lock()  # guards the queue, and that one thread is started
+        self._lock = threading.Lock()  # guards the queue, the rollouts held back, and that one thread is started
         self._quiet = threading.Condition(self._lock)  # nothing waits any more
         self._queue: deque[Event] = deque()
         self._bytes = 0
@@ -300,8 +300,8 @@ class Uploader:
                         self._hold_back(event.rollout)
 
         async def tell(batch: Sequence[Event]) -> None:
-            known = [event for event in batch if event.rollout not in self._unknown]
             with self._lock:
+                known = [event for event in batch if event.rollout not in self._unknown]
                 for event in batch:
                     if event.ends:
                         self._unknown.pop(event.rollout, None)
