@@ -11,6 +11,7 @@ import typer
 from ors_client.record import read
 from ors_client.replay import Replay, Script
 from ors_client.replay import read_tools as parse_tools
+from ors_client.replay._answers import SESSION_SECONDS
 
 from .command import Misuse
 from .output import out, show_note
@@ -35,6 +36,15 @@ def replay(
     pace: Annotated[
         float, typer.Option("--pace", min=0, metavar="X", help="1 takes the recorded time for calls, 0 no time.")
     ] = 0.0,
+    session_timeout: Annotated[
+        float,
+        typer.Option(
+            "--session-timeout",
+            min=0.01,
+            metavar="SECONDS",
+            help="After which a session that is neither used nor pinged is ended.",
+        ),
+    ] = SESSION_SECONDS,
 ) -> None:
     """Serve a record as an environment: a training loop can be tested without the real one. Ctrl-C ends it.
 
@@ -58,7 +68,7 @@ def replay(
     _tell_gaps(script)
 
     async def serve() -> None:
-        async with Replay(script, host=host, port=port, pace=pace) as server:
+        async with Replay(script, host=host, port=port, pace=pace, session_timeout=session_timeout) as server:
             out().print(f"replaying {script.episodes} episodes of {script.num_tasks} tasks")
             print(f"listening on {server.url}", flush=True)  # noqa: T201 - at once, for whoever waits for it
             await anyio.sleep_forever()

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import anyio
 import httpx
@@ -450,6 +451,20 @@ def test_replay_serves_the_sdks_client_until_it_is_interrupted(record):
     assert lines[2].startswith("refused: ")
     assert "Not in the record" in lines[2]
     assert lines[3:] == ["0.0", "match 1.0 True"]
+
+
+def test_replay_ends_sessions_after_the_seconds_that_it_is_given(record):
+    with Terminal("replay", str(record), "--port", "0", "--session-timeout", "0.01") as terminal:
+        terminal.expect("listening on ")
+        terminal.expect("\n")
+        url = re.search(r"listening on (\S+)", terminal.said)[1]
+        with httpx.Client(base_url=url, trust_env=False, headers={"X-Session-ID": "x"}) as raw:
+            body = {"env_name": "echoenvironment", "split": "train", "index": 0}
+            assert raw.post("/create", json=body).status_code == 200
+            deadline = time.monotonic() + 30
+            while raw.post("/ping").status_code == 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)  # longer than the session lives
 
 
 def test_replay_of_what_a_run_recorded_gives_the_same_rewards(ors, echo_server, tmp_path):
