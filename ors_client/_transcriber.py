@@ -1,32 +1,36 @@
 """What an environment sends in one episode, as a record holds it: texts, blocks, and images as far as there is room.
 
-Training and evaluation both write through it, so that a report or a replay need not know which of them wrote. Knows
-blocks; knows neither the file nor the episode's course.
+Training and evaluation both write through it, so that a report or a replay need not know which of them wrote. It takes
+whatever a server sends, as nothing about a record may cost an episode. Knows blocks; knows neither the file nor the
+episode's course.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
 
-from ._types import Block, ImageBlock, JSONObject, Message, TextBlock
+from pydantic_core import to_json
+
+from ._types import Block, ImageBlock, JSONObject, Message, TextBlock, ToolResultBlock
+from ._words import images_shown, left_out, unnested, worded
 
 # As much as one answer may hold by default. An episode is one line, which its writer and its readers hold whole.
 _ROOM = 64 * 2**20
-_LONGEST_TYPE = 60  # a type is a word; a server that sends an essay gets it shortened
+_DEEPEST = 40  # results within results; each takes two of the levels that a line has
 
 
 class Transcriber:
-    """Writes down what comes in during one episode, and counts how much of it is images.
+    """Writes down what comes in during one episode, and counts how much of its line is more than plain text.
 
     Args:
-        images: Whether images are kept. In the place of one that is not, or that finds no room, stands what a model
-            that sees no images is told, as `[1 image left out: image/png]`.
-        room: Characters of base64 that the images of the episode may have together.
+        images: Whether images are kept. In the place of one that is not, or of a block that finds no room, stands what
+            a model that sees no images is told, as `[1 image left out: image/png]`.
+        room: Bytes of the line that all blocks but plain texts may take together.
     """
 
     def __init__(self, *, images: bool = True, room: int = _ROOM) -> None:
-        self._room = room if images else 0
+        self._images = images
+        self._room = room
 
     def messages(self, opening: Sequence[Message]) -> list[JSONObject] | None:
         """Return the conversation that an episode began with, or `None` where it is one text of the user's."""
@@ -38,27 +42,33 @@ class Transcriber:
         """Return what a call came back with, or `None` where that is one text."""
         return None if _is_text(output) else self._fitting(output)
 
-    def _fitting(self, blocks: Iterable[Block]) -> list[JSONObject]:
-        return [self._fit(block) for block in written(blocks)]
+    def _fitting(self, blocks: Iterable[Block], depth: int = 0) -> list[JSONObject]:
+        return [self._fit(block, depth) for block in blocks]
 
-    def _fit(self, block: JSONObject) -> JSONObject:
-        match block:
-            case {"type": "tool_result"}:
-                inner = cast("list[JSONObject]", block.get("blocks", []))
-                return {**block, "blocks": [self._fit(each) for each in inner]}
-            case {"type": "image"}:
-                return self._image(block)
-            case _:
-                return block
+    def _fit(self, block: Block, depth: int) -> JSONObject:
+        if not isinstance(block, ToolResultBlock):
+            return self._kept(block) or _text(left_out(block))
+        kept = self._kept(block.model_copy(update={"blocks": []})) if depth < _DEEPEST else None
+        return {**kept, "blocks": self._fitting(block.blocks, depth + 1)} if kept else _text(left_out(block))
 
-    def _image(self, block: Mapping[str, Any]) -> JSONObject:
-        size = sum(len(value) for value in block.values() if isinstance(value, str))
-        if size <= self._room:
-            self._room -= size
-            return dict(block)
-        kind = str(block.get("mimeType"))
-        short = kind if len(kind) <= _LONGEST_TYPE else kind[:_LONGEST_TYPE] + "..."
-        return {"type": "text", "text": f"[1 image left out: {short}]"}
+    def _kept(self, block: Block) -> JSONObject | None:
+        """Return a block as far as it finds room: whole, or without its `detail`, or not at all."""
+        # One that breaks the rules of its type may hold an image all the same.
+        if block.type == "image" and not self._images:
+            return None
+        has_detail = getattr(block, "detail", None) is not None
+        for each in (block, block.model_copy(update={"detail": None})) if has_detail else (block,):
+            if isinstance(each, TextBlock) and each.detail is None:
+                return _text(each.text)
+            try:
+                (kept,) = written([each])
+                size = len(to_json(kept))
+            except ValueError:  # nested more deeply than can be written, where the client's limit was raised
+                continue
+            if size <= self._room:
+                self._room -= size
+                return kept
+        return None
 
 
 def written(blocks: Iterable[Block]) -> list[JSONObject]:
@@ -67,14 +77,27 @@ def written(blocks: Iterable[Block]) -> list[JSONObject]:
 
 
 def told(opening: Iterable[Message]) -> str:
-    """Return the text of a conversation, with a word on the images in it: the `prompt` of a record."""
+    """Return all text of a conversation, with a word on what is none: the `prompt` of a record."""
     return "\n\n".join(_told(message) for message in opening)
 
 
 def _told(message: Message) -> str:
-    images = sum(isinstance(block, ImageBlock) for block in message.blocks)
-    mark = "" if not images else "[1 image]" if images == 1 else f"[{images} images]"
-    return "\n".join(part for part in (message.text, mark) if part)
+    pieces: list[str] = []
+    images = 0
+    for block in (*unnested(message.blocks), None):
+        if isinstance(block, ImageBlock):
+            images += 1
+            continue
+        if images:
+            pieces.append(images_shown(images))
+            images = 0
+        if block is not None:
+            pieces.append(worded(block))
+    return "\n".join(pieces)
+
+
+def _text(text: str) -> JSONObject:
+    return {"type": "text", "text": text}
 
 
 def _is_text(blocks: Sequence[Block]) -> bool:

@@ -22,6 +22,7 @@ from ._credentials import credentials_in
 from ._redaction import Veil
 from ._transcriber import Transcriber, told, written
 from ._types import CallTimes, JSONObject
+from ._words import images_absent, left_out, unnested, worded
 
 try:
     import fcntl
@@ -34,11 +35,15 @@ __all__ = [
     "RecordWriter",
     "Transcriber",
     "credentials_in",
+    "images_absent",
+    "left_out",
     "numbered",
     "parts",
     "read",
     "redacted",
     "told",
+    "unnested",
+    "worded",
     "written",
 ]
 

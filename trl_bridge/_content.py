@@ -7,19 +7,17 @@ nothing of episodes: the text is handed back whole beside its cut form, and what
 from __future__ import annotations
 
 import io
-import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ors_client import Block, ImageBlock, ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from ors_client import Block, ImageBlock
+from ors_client.record import images_absent, unnested, worded
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # what models are shown; Pillow's EPS reader would start Ghostscript
-_LONGEST_TYPE = 60  # a type is a word; a server that sends an essay gets it shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,56 +76,22 @@ def encodable(text: str) -> str:
 def _pieces(blocks: Sequence[Block], *, images: bool) -> list[str | Image.Image]:
     """Return texts and decoded images in order, with markers in place of what is not passed."""
     pieces: list[str | Image.Image] = []
-    missing: Counter[str] = Counter()  # the types in the run of images at hand, so that a run gets one marker
+    missing: list[ImageBlock] = []  # the run of images at hand, so that a run gets one marker
     pixels = _Pixels()
-    for block in (*_flat(blocks), None):
+    for block in (*unnested(blocks), None):
         if isinstance(block, ImageBlock):
             piece = pixels.decode(block) if images else None
             if piece is None:
-                missing[_short(block.mime_type)] += 1
+                missing.append(block)
                 continue
         else:
-            piece = None if block is None else _text(block)
+            piece = None if block is None else worded(block)
         if missing:
-            pieces.append(_left_out(missing, unreadable=images))
+            pieces.append(images_absent(missing, "could not be read" if images else "left out"))
             missing.clear()
         if piece is not None:
             pieces.append(piece)
     return pieces
-
-
-def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
-    # A stack, not recursion: how deep results nest is the server's choice.
-    stack = [iter(blocks)]
-    while stack:
-        block = next(stack[-1], None)
-        if block is None:
-            stack.pop()
-        elif isinstance(block, ToolResultBlock):
-            stack.append(iter(block.blocks))
-        else:
-            yield block
-
-
-def _text(block: Block) -> str:
-    match block:
-        case TextBlock() | ReasoningBlock():
-            return block.text
-        case ToolCallBlock():
-            return f"[call of {_short(block.name)} with {json.dumps(block.input, ensure_ascii=False)}]"
-        case _:
-            return f"[block of type {_short(block.type)!r} left out]"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_TYPE else name[:_LONGEST_TYPE] + "..."
-
-
-def _left_out(types: Counter[str], *, unreadable: bool) -> str:
-    total = types.total()
-    kinds = ", ".join(f"{count} {kind}" if len(types) > 1 else kind for kind, count in types.items())
-    how = "could not be read" if unreadable else "left out"
-    return f"[{total} {'image' if total == 1 else 'images'} {how}: {kinds}]"
 
 
 class _Pixels:

@@ -43,6 +43,7 @@ ORDER = {
         "_environment",
         "_client",
         "_blocking",
+        "_words",
         "_transcriber",
         "record",
         "formats",
