@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
 _MOST_WARNINGS = 5  # about lines of one file: another kind of file would fill the screen
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
+_SHORTEST_IN_IMAGE = 8  # characters; four stand in a megabyte of base64 by chance
 
 # What only some writers know stands in a line only where it is known.
 _OPTIONAL = frozenset({"attempt", "blocks", "kind", "messages", "metadata", "model", "said", "spec", "timing", "usage"})
@@ -153,12 +154,12 @@ class RecordWriter:
 
     Args:
         path: The file; it and its folder are made when the first episode ends.
-        hide: Keys and secrets, which are blanked wherever they turn up.
+        hide: Keys and secrets, as for `redacted`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, hide: Collection[str] = ()) -> None:
         self._path = Path(path)
-        self._veil = _veil(hide)
+        self._veils = _Veils.of(hide)
         # One write at a time within the process: a lock on a file is one per process, not one per thread.
         self._lock = threading.Lock()
 
@@ -168,7 +169,7 @@ class RecordWriter:
         Raises:
             OSError: The file can't be written.
         """
-        line = _writable(episode, self._veil).model_dump_json().encode() + b"\n"
+        line = _writable(episode, self._veils).model_dump_json().encode() + b"\n"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             # Opened anew for each episode, so that a file that was moved away or a fork needs no care.
@@ -189,9 +190,10 @@ def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
 
     Args:
         episode: The episode; it is not changed.
-        hide: The keys and secrets; those of fewer than four characters are left, as hiding them would hide nothing.
+        hide: The keys and secrets; those of fewer than four characters are left, as hiding them would hide nothing. In
+            the data of images those of fewer than eight are left too, as they stand there by chance.
     """
-    return _writable(episode, _veil(hide))
+    return _writable(episode, _Veils.of(hide))
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
@@ -256,14 +258,26 @@ def parts(times: CallTimes | None, *, waited: float = 0.0) -> dict[str, float]:
     return {part: round(seconds, 6) for part, seconds in {**told, "queued": told["queued"] + waited}.items()}
 
 
-def _veil(secrets: Collection[str]) -> Veil:
-    return Veil(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+@dataclass(frozen=True, slots=True)
+class _Veils:
+    """What is hidden in words, and what in the data of images."""
+
+    words: Veil
+    images: Veil
+
+    @classmethod
+    def of(cls, secrets: Collection[str]) -> _Veils:
+        veils = (
+            Veil(secret for secret in secrets if len(secret) >= shortest)
+            for shortest in (_SHORTEST_SECRET, _SHORTEST_IN_IMAGE)
+        )
+        return cls(*veils)
 
 
-def _writable(episode: EpisodeRecord, veil: Veil) -> EpisodeRecord:
+def _writable(episode: EpisodeRecord, veils: _Veils) -> EpisodeRecord:
     """Return `episode` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
 
-    def clean(value: Any, depth: int = 0) -> Any:
+    def clean(value: Any, depth: int = 0, veil: Veil = veils.words) -> Any:
         if depth > _DEEPEST:
             return f"(nested more than {_DEEPEST} deep)"
         match value:
@@ -271,7 +285,12 @@ def _writable(episode: EpisodeRecord, veil: Veil) -> EpisodeRecord:
                 # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
                 return veil.show(value).encode(errors="backslashreplace").decode()
             case dict():
-                return {clean(key): clean(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
+                fields = cast("dict[Any, Any]", value)
+                image = fields.get("type") == "image"
+                return {
+                    clean(key): clean(item, depth + 1, veils.images if image and key == "data" else veils.words)
+                    for key, item in fields.items()
+                }
             case list() | tuple():
                 return [clean(item, depth + 1) for item in cast("list[Any]", value)]
             case None | bool() | int() | float() | datetime():

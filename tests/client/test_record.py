@@ -123,6 +123,20 @@ def test_record_writer_hides_a_secret_however_it_is_written(path):
     assert [call.output for call in written.calls] == ['{"env": "***"}', "***"]
 
 
+def test_record_writer_leaves_images_as_they_are_where_a_short_secret_stands_in_them_by_chance(path):
+    short, long = "test", "sk-12345"
+    image = written([ImageBlock(data="iVBORtest/dGVzdA==", mime_type="image/png", detail={"by": "test"})])[0]
+    shown = written([ImageBlock(data=base64.b64encode(b"\0" + long.encode()).decode(), mime_type="image/test")])[0]
+    nested = {"type": "tool_result", "blocks": [image]}
+    calls = [CallRecord(tool="look", output="a test", blocks=[image, shown, nested])]
+    RecordWriter(path, hide=[short, long]).append(EPISODE.model_copy(update={"calls": calls}))
+    (episode,) = read(path)
+    (call,) = episode.calls
+    kept = {**image, "detail": {"by": "***"}}
+    assert call.output == "a ***"
+    assert call.blocks == [kept, {**shown, "data": "***", "mimeType": "image/***"}, {**nested, "blocks": [kept]}]
+
+
 def test_record_keeps_text_that_utf8_can_not_carry(path):
     RecordWriter(path).append(EPISODE.model_copy(update={"prompt": "half \ud83d of a pair"}))
     (episode,) = read(path)
