@@ -109,9 +109,9 @@ class Live:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
         for episode in list(self.running):
             episode.end()
+        await self.descriptions.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
-        await self.descriptions.close()
         await self.servers.close()
 
     @property
@@ -144,11 +144,11 @@ class Live:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def record(self, episode: EpisodeRecord, task: TaskRef) -> asyncio.Task[None] | None:
+    def record(self, episode: EpisodeRecord) -> asyncio.Task[None] | None:
         """Append an episode to the record and tell the catalogue, in the background and as far as wanted."""
         if self._rollouts is None and self._record is None:
             return None
-        return self.spawn(self._keep_in_order(episode, task))
+        return self.spawn(self._keep_in_order(episode))
 
     async def recorded(self, recording: asyncio.Task[None]) -> None:
         """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
@@ -164,11 +164,8 @@ class Live:
                 _RECORD_SECONDS,
             )
 
-    async def _keep_in_order(self, episode: EpisodeRecord, task: TaskRef) -> None:
+    async def _keep_in_order(self, episode: EpisodeRecord) -> None:
         try:
-            # Before it takes its turn, so that a server that is slow to tell holds up no other episode's line.
-            await self.descriptions.settled(task)
-            episode = episode.model_copy(update={"spec": self.descriptions.get(task)})
             async with self._keeping:
                 try:
                     # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.

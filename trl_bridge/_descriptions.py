@@ -1,7 +1,8 @@
 """Specifications of tasks, as a record names them.
 
-A process that lists its tasks has them; one that was only handed a factory asks for each of those it plays, once, while
-their episodes run. What can't be had leaves the record without it, and keeps no episode from being played.
+A process that lists its tasks has them; one that was only handed a factory asks for each of those it plays, once. It
+asks beside the opening of an episode, which waits for the answer: the record then waits for no server. What can't be
+had by then leaves the record without it, and keeps no episode from being played.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterable
 
 from ors_client import AsyncEnvironment, JSONObject, ORSError, Task, TaskRef
 
+from ._servers import Servers
+
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds that an episode's line waits for its task's specification, which was asked for at the start
+_PATIENCE = 5.0  # seconds that openings wait for one task's specification, which takes milliseconds
 
 
 class Descriptions:
@@ -34,15 +37,25 @@ class Descriptions:
         """Return a task's specification, where it is known."""
         return self._known.get(task)
 
-    def ask(self, task: TaskRef, environment: AsyncEnvironment) -> None:
+    def ask(self, task: TaskRef, servers: Servers) -> None:
         """Begin to ask for a specification, unless that was done before."""
         if task not in self._known and task not in self._asked:
-            self._asked[task] = asyncio.get_running_loop().create_task(self._ask(task, environment))
+            self._asked[task] = asyncio.get_running_loop().create_task(self._ask(task, servers))
 
-    async def settled(self, task: TaskRef) -> None:
-        """Wait until what was asked of a task is answered, but not long."""
-        if (asked := self._asked.get(task)) is not None and not asked.done():
-            await asyncio.wait([asked], timeout=_PATIENCE)
+    async def settle(self, task: TaskRef, *, within: float | None = None) -> None:
+        """Wait until what was asked of a task is answered; what takes longer than a few seconds is given up for good.
+
+        Args:
+            task: The task.
+            within: Seconds that this caller waits at most; others may still wait after it.
+        """
+        asked = self._asked.get(task)
+        if asked is None or asked.done():
+            return
+        await asyncio.wait([asked], timeout=_PATIENCE if within is None else min(within, _PATIENCE))
+        if not asked.done() and not asked.cancelling() and (within is None or within >= _PATIENCE):
+            asked.cancel()
+            _log(task, f"it was not told within {_PATIENCE:g} s")
 
     async def close(self) -> None:
         """Ask no more."""
@@ -52,10 +65,17 @@ class Descriptions:
         if asked:
             await asyncio.wait(asked)
 
-    async def _ask(self, task: TaskRef, environment: AsyncEnvironment) -> None:
+    async def _ask(self, task: TaskRef, servers: Servers) -> None:
+        async def question(environment: AsyncEnvironment) -> Task:
+            return await environment.get_task(task.split, task.index)
+
         try:
-            self._known[task] = (await environment.get_task(task.split, task.index)).spec
+            self._known[task] = (await servers.ask(question)).spec
         except ORSError as error:
-            logger.info(
-                "The record will not tell the specification of task %d in %r: %s", task.index, task.split, error
-            )
+            _log(task, str(error))
+        except Exception as error:  # noqa: BLE001 - the top of a task that nobody awaits for its result
+            _log(task, type(error).__name__)
+
+
+def _log(task: TaskRef, why: str) -> None:
+    logger.info("The record will not tell the specification of task %d in %r: %s", task.index, task.split, why)

@@ -49,6 +49,8 @@ Shown = str | list[dict[str, Any]]
 OVER = "The episode is over; further calls have no effect."
 NO_PROMPT = "The environment is not available; there is nothing to do."
 
+_RECORD_SHARE = 0.1  # of the time that is left to an episode, for what only its record needs
+
 # A fresh session would meet these again: they speak of the key, the account, the name, or a wait that has been made.
 _FINAL = (AuthenticationError, BillingError, CapacityError, EnvironmentNotFound)
 
@@ -142,7 +144,7 @@ class Episode:
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))
         if not self.unwanted:
-            self._recording = self.live.record(self._as_record(), self.task)
+            self._recording = self.live.record(self._as_record())
         self.rollout.forget_blocks()
 
     async def close(self) -> None:
@@ -159,7 +161,13 @@ class Episode:
             self._opening.deadline = anyio.current_time() + seconds
 
     async def _open(self) -> Shown:
-        async with self._order, self.live.slot():
+        async with self._order:
+            prompt = await self._open_session()
+            await self._await_description()
+            return prompt
+
+    async def _open_session(self) -> Shown:
+        async with self.live.slot():
             self._start = time.monotonic()
             self.rollout.started = time.time()
             self.live.running.add(self)
@@ -176,6 +184,13 @@ class Episode:
                 return self._give_up(error)
             seconds = self.live.settings.episode_timeout or 0.0
             return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
+
+    async def _await_description(self) -> None:
+        """Wait for what was asked beside the opening: a record may take a little of an episode's time."""
+        if self.live.settings.record and not self.rollout.over:
+            seconds = self.live.settings.episode_timeout if self.unwanted else self._remaining_seconds()
+            within = None if seconds is None else max(0.0, seconds * _RECORD_SHARE)
+            await self.live.descriptions.settle(self.task, within=within)
 
     async def _call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         async with self._order:
@@ -232,21 +247,21 @@ class Episode:
         self._server = server = self.live.servers.pick(without=without)
         session = server.environment.session(self.task, secrets=self.live.secrets, toolset=settings.toolset)
         server.sessions += 1
+        if settings.record:
+            self.live.descriptions.ask(self.task, self.live.servers)
         try:
             await session.__aenter__()
             self.rollout.session_id = session.session_id
             if self.live.environment is None:
                 self.live.environment = await server.environment.name()  # which the client knows by now
-            if self._transcriber is not None:
-                self.live.descriptions.ask(self.task, server.environment)
             opening = await _opening(session, conversation=settings.prompts == "messages")
+            self.rollout.prompt = told(opening)
         except BaseException as error:
             if isinstance(error, ORSError):
                 self.live.servers.report(server, error)
             with anyio.CancelScope(shield=True):  # bounded by the client's own limit on closing
                 await _leave(session, server)
             raise
-        self.rollout.prompt = told(opening)
         if self.rollout.over:  # released while it opened
             self.live.spawn(_leave(session, server))
         else:
@@ -314,8 +329,9 @@ class Episode:
 
     def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, took: Took) -> Shown:
         content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
-        blocks = None if self._transcriber is None else self._transcriber.blocks(output.blocks)
-        self.rollout.answered(name, arguments, output, shown=content.shown, took=took, blocks=blocks)
+        self.rollout.answered(name, arguments, output, shown=content.shown, took=took)
+        if self._transcriber is not None:
+            self.rollout.keep_blocks(self._transcriber.blocks(output.blocks))
         if self.rollout.finished:
             self.end()
         return content.value
@@ -374,6 +390,7 @@ class Episode:
             failure=rollout.failure.message if rollout.failure else None,
             started=None if rollout.started is None else datetime.fromtimestamp(rollout.started, UTC),
             seconds=rollout.seconds,
+            spec=self.live.descriptions.get(self.task),
             messages=rollout.messages,
         )
 

@@ -122,17 +122,8 @@ class Rollout:
         """Return what it is worth."""
         return scoring.score(self.rewards, failed=self.failure is not None, finished=self.finished)
 
-    def answered(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        output: ToolOutput,
-        *,
-        shown: str,
-        took: Took,
-        blocks: list[JSONObject] | None = None,
-    ) -> None:
-        """Enter a call that came back with a result, of which the model sees `shown` and the record holds `blocks`."""
+    def answered(self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, took: Took) -> None:
+        """Enter a call that came back with a result, of which the model sees `shown`."""
         if self.over:
             return
         self._add(
@@ -144,7 +135,6 @@ class Rollout:
                 finished=output.finished,
                 seconds=took.seconds,
                 timing=took.parts,
-                blocks=blocks,
                 metadata=output.metadata,
             )
         )
@@ -175,6 +165,11 @@ class Rollout:
             return False
         self.failure, self.cut, self.seconds = failure, cut, seconds
         return True
+
+    def keep_blocks(self, blocks: list[JSONObject] | None) -> None:
+        """Enter what the record holds of the latest call."""
+        if not self.over:
+            self.calls[-1] = replace(self.calls[-1], blocks=blocks)
 
     def forget_blocks(self) -> None:
         """Let go of what only the record holds: blocks may be large, and a trainer keeps a rollout until the next."""

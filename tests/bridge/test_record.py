@@ -1,12 +1,14 @@
 """A training's record is as whole as an evaluation's: images, tasks and kinds of errors, for a report and a replay."""
 
+import asyncio
 import base64
 import contextlib
 import gc
+import json
 import logging
 import multiprocessing
 import re
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -14,12 +16,15 @@ from episodes import say
 from training import END, IGNORED, call, make_trainer
 
 from fixtures.environments.images import png
-from fixtures.proxy import FaultProxy, Rule, Status
-from ors_client.record import read
+from fixtures.proxy import BadJson, Custom, FaultProxy, ReplaceBody, Rule, Silence, Status
+from ors_client import ClientStateError, TaskRef
+from ors_client.record import Transcriber, read
 from ors_client.replay import Replay
 from ors_client.report import write_report
-from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
+from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec, _descriptions
+from trl_bridge._descriptions import Descriptions
 from trl_bridge._episode import SpokenError
+from trl_bridge._servers import Servers
 
 IMAGES = "imagesenvironment"
 RED = {"id": "red", "colour": [255, 0, 0]}
@@ -141,6 +146,51 @@ def test_nothing_is_held_for_a_record_that_is_not_written(make_spec, ours):
     assert images_held() == before
 
 
+@pytest.mark.parametrize(
+    "block", [{"type": "tool_result", "blocks": None}, {"type": "tool_result", "blocks": "text"}, {"type": "image"}, 5]
+)
+def test_block_that_breaks_the_rules_costs_no_reward(make_spec, proxy, path, block):
+    spec = make_spec(proxy.url, env_name="echoenvironment", record=path)
+    environment = spec.environment_factory()
+    proxy.add(Rule("GET", "/prompt", ReplaceBody(json.dumps([block]).encode())))
+    environment.reset(task_index=0)
+    answer = {"ok": True, "output": {"blocks": [block], "reward": 1.0, "finished": True}}
+    proxy.add(Rule("POST", "/call", BadJson(json.dumps(answer).encode())))
+    environment.echo(text="x")
+    environment._close()
+    assert (environment.status, environment.reward) == ("scored", 1.0)
+    (episode,) = read(path)
+    kept = [block if isinstance(block, dict) else {"type": "unknown", "raw": block}]
+    assert (episode.reward, episode.messages) == (1.0, [{"role": "user", "blocks": kept}])
+    assert [call.blocks for call in episode.calls] == [kept]
+
+
+def test_nothing_about_a_record_costs_a_reward(make_spec, ours, path, monkeypatch):
+    def fail(transcriber, blocks):
+        raise ValueError
+
+    monkeypatch.setattr(Transcriber, "blocks", fail)
+    environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
+    environment.reset(task_index=0)
+    with pytest.raises(ValueError):
+        environment.echo(text="hello")
+    assert (environment.reward, environment.finished) == (1.0, True)
+    environment._close()
+
+
+def test_prompt_of_the_record_has_all_text_of_a_conversation(make_spec, ours, path):
+    spec = make_spec(ours.url, env_name="chatenvironment", prompts="messages", record=path)
+    environment = spec.environment_factory()
+    environment.reset(**spec.train_dataset[0])
+    environment.note(note="thinking")
+    environment._close()
+    (episode,) = read(path)
+    assert episode.prompt.split("\n\n")[2:] == [
+        'A greeting.\nHello; one moment.\n[call of note with {"note": "greeted"}]',
+        "noted\nAnswer with 'Paris'.",
+    ]
+
+
 # --- Tasks
 
 
@@ -191,6 +241,97 @@ def test_server_that_will_not_tell_a_specification_costs_no_episode(make_spec, c
     (episode,) = read(path)
     assert (episode.spec, episode.messages) == (None, opening(255, 0, 0))
     assert "The record will not tell the specification of task 0 in 'train'" in caplog.text
+
+
+def test_specification_is_asked_for_beside_the_opening_and_waited_for_there(make_spec, counted, path, caplog):
+    async def wait_for_prompt(exchange):
+        prompted = await counted.wait_for_async("GET", "/prompt", timeout=30)
+        assert prompted
+        await exchange.sleep(0.3)  # for longer than the episode's calls take
+        await exchange.pass_on()
+
+    counted.add(Rule("POST", "/task", Custom(wait_for_prompt)))
+    environment = make_spec(counted.url, env_name=IMAGES, record=path).environment_factory()
+    environment.reset(task_index=0)
+    assert counted.count("POST", "/task") == 1
+    environment.paint(red=255, green=0, blue=0)
+    environment._close()
+    (episode,) = read(path)
+    assert episode.spec == RED
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_specification_that_does_not_come_is_waited_for_once_and_holds_up_no_line(
+    make_spec, counted, path, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO, "trl_bridge")
+    counted.add(Rule("POST", "/task", Silence(None), times=None))
+    environment = make_spec(counted.url, env_name=IMAGES, record=path).environment_factory()
+    monkeypatch.setattr(_descriptions, "_PATIENCE", 0.2)
+    environment.reset(task_index=0)
+    environment.paint(red=255, green=0, blue=0)
+    (episode,) = read(path)  # at once, and without a specification
+    assert (episode.reward, episode.spec) == (1.0, None)
+    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)  # nobody waits a second time
+    play(environment, task_index=0)
+    assert len(list(read(path))) == 2
+    assert counted.count("POST", "/task") == 1
+    assert "was not told within 0.2 s" in caplog.text
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_specification_that_does_not_come_takes_a_part_of_an_episodes_time(make_spec, counted, path, monkeypatch):
+    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)
+    counted.add(Rule("POST", "/task", Silence(None), times=None))
+    spec = make_spec(counted.url, env_name=IMAGES, record=path, episode_timeout=20)
+    environment = spec.environment_factory()
+    play(environment, task_index=0)
+    assert (environment.status, environment.reward) == ("scored", 1.0)
+
+
+def test_spec_is_closed_while_an_opening_waits_for_a_specification(make_spec, counted, path, monkeypatch):
+    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)
+    counted.add(Rule("POST", "/task", Silence(None), times=None))
+    spec = make_spec(counted.url, env_name=IMAGES, record=path)
+    environment = spec.environment_factory()
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(environment.reset, task_index=0)
+        counted.wait_for("GET", "/prompt", timeout=30)
+        counted.wait_for("POST", "/task", timeout=30)
+        spec.close()
+        with contextlib.suppress(ClientStateError):
+            opening.result(30)
+    (episode,) = read(path)
+    assert episode.status == "unscored"
+
+
+def test_lines_stand_in_the_order_in_which_episodes_ended(make_spec, counted, path, monkeypatch):
+    monkeypatch.setattr(_descriptions, "_PATIENCE", 0.5)
+    counted.add(Rule("POST", "/task", Silence(None)))  # of the first task
+    spec = make_spec(counted.url, env_name=IMAGES, record=path)
+    environments = [spec.environment_factory() for _ in range(2)]
+    for index, environment in enumerate(environments):
+        environment.reset(task_index=index)
+    for environment in environments:
+        environment._seat.release()
+    spec.close()
+    assert [(episode.index, episode.spec) for episode in read(path)] == [(0, None), (1, GREEN)]
+
+
+def test_any_error_on_the_way_to_a_specification_is_told(caplog):
+    class Broken(Servers):
+        async def ask(self, question):
+            raise RuntimeError(question)
+
+    async def ask():
+        descriptions = Descriptions()
+        descriptions.ask(TaskRef("train", 3), Broken([]))
+        await descriptions.settle(TaskRef("train", 3))
+        await descriptions.close()
+
+    caplog.set_level(logging.INFO, "trl_bridge")
+    asyncio.run(ask())
+    assert "the specification of task 3 in 'train': RuntimeError" in caplog.text
 
 
 def test_secret_in_a_specification_is_not_in_the_record(make_spec, ours, path):
