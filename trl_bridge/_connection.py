@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from ors_client import AsyncClient, ClientStateError, Layout, Rollouts, Secret, TaskRef
+from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
 
 from ._descriptions import Descriptions
@@ -144,11 +144,16 @@ class Live:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def record(self, episode: EpisodeRecord) -> asyncio.Task[None] | None:
-        """Append an episode to the record and tell the catalogue, in the background and as far as wanted."""
+    def record(self, episode: EpisodeRecord, opening: Sequence[Message]) -> asyncio.Task[None] | None:
+        """Append an episode to the record and tell the catalogue, in the background and as far as wanted.
+
+        Args:
+            episode: As the record holds it.
+            opening: What the catalogue is told that it began with.
+        """
         if self._rollouts is None and self._record is None:
             return None
-        return self.spawn(self._keep_in_order(episode))
+        return self.spawn(self._keep_in_order(episode, opening))
 
     async def recorded(self, recording: asyncio.Task[None]) -> None:
         """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
@@ -164,14 +169,14 @@ class Live:
                 _RECORD_SECONDS,
             )
 
-    async def _keep_in_order(self, episode: EpisodeRecord) -> None:
+    async def _keep_in_order(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
         try:
             async with self._keeping:
                 try:
                     # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
-                    kept = _on_daemon(partial(self._keep, episode))
+                    kept = _on_daemon(partial(self._keep, episode, opening))
                 except RuntimeError:  # no thread can be started while the interpreter exits
-                    self._keep(episode)
+                    self._keep(episode, opening)
                 else:
                     await kept
                 self._record_is_late = False
@@ -180,7 +185,7 @@ class Live:
                 logger.error("An episode was not written to %r before the spec was closed.", self.settings.record)  # noqa: TRY400 - there is nothing to trace
             raise
 
-    def _keep(self, episode: EpisodeRecord) -> None:
+    def _keep(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
         """Write an episode down; a full disk does not end a run."""
         if self._record is not None:
             try:
@@ -188,10 +193,10 @@ class Live:
             except OSError as error:
                 logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
-            hidden = redacted(words_of(episode), self._hidden())
             try:
+                hidden = redacted(words_of(episode, opening), self._hidden())
                 tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
-            except (ClientStateError, TypeError, ValueError) as error:  # a model may write NaN, which JSON has not
+            except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
                 logger.warning("The catalogue could not be told of an episode: %s", error)
 
     def _hidden(self) -> list[str]:

@@ -39,6 +39,7 @@ from ._connection import Live
 from ._content import to_content
 from ._rollout import Cut, Failure, Rollout, Took
 from ._servers import Server
+from ._telling import words_in
 from ._tools import BoundTool
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Episode:
         self.task = task
         self._tools = tools
         self._transcriber = Transcriber(images=live.settings.record_images) if live.settings.record else None
+        self._words: list[Message] = []
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
         self._session: AsyncSession | None = None
@@ -144,7 +146,8 @@ class Episode:
         if session is not None and self._server is not None:
             self._leaving = self.live.spawn(_leave(session, self._server))
         if not self.unwanted:
-            self._recording = self.live.record(self._as_record())
+            self._recording = self.live.record(self._as_record(), self._words)
+            self._words = []
         self.rollout.forget_blocks()
 
     async def close(self) -> None:
@@ -256,6 +259,7 @@ class Episode:
                 self.live.environment = await server.environment.name()  # which the client knows by now
             opening = await _opening(session, conversation=settings.prompts == "messages")
             self.rollout.prompt = told(opening)
+            self._words = words_in(opening) if settings.rollouts else []
         except BaseException as error:
             if isinstance(error, ORSError):
                 self.live.servers.report(server, error)

@@ -1,19 +1,51 @@
 """An episode that has ended, told to the catalogue as a rollout.
 
-What is told is what the environment saw: the prompt, the calls, and what came back. The model's other words are the
-trainer's, and the episode does not have them. Knows records and rollouts, nothing of sessions.
+What is told is what the environment saw: the opening, the calls, and the text and rewards that came back. The model's
+other words are the trainer's, and the episode does not have them. Knows records and rollouts, nothing of sessions.
 """
 
 from __future__ import annotations
 
-from ors_client import JSONValue, Message, Rollouts, TaskRef, TextBlock, ToolCallBlock, ToolOutput
-from ors_client.record import EpisodeRecord
+from collections.abc import Iterable, Sequence
+
+from ors_client import (
+    Block,
+    JSONValue,
+    Message,
+    ReasoningBlock,
+    Rollouts,
+    TaskRef,
+    TextBlock,
+    ToolCallBlock,
+    ToolOutput,
+    ToolResultBlock,
+)
+from ors_client.record import EpisodeRecord, left_out, unnested, worded
+
+_ROLES = frozenset({"system", "user", "assistant"})
 
 
-def words_of(episode: EpisodeRecord) -> EpisodeRecord:
-    """Return an episode without what is not told: images make secrets slow to look for."""
-    calls = [call.model_copy(update={"blocks": None}) for call in episode.calls]
-    return episode.model_copy(update={"calls": calls, "messages": None, "spec": None})
+def words_in(opening: Iterable[Message]) -> list[Message]:
+    """Return a conversation as it is told: without images and without what only its author reads."""
+    return [
+        Message(
+            role=message.role if message.role in _ROLES else "user",
+            blocks=[_in_words(block) for block in message.blocks],
+        )
+        for message in opening
+    ]
+
+
+def words_of(episode: EpisodeRecord, opening: Sequence[Message]) -> EpisodeRecord:
+    """Return an episode as it is told: texts alone, in which secrets are quick to look for.
+
+    Args:
+        episode: As it is recorded.
+        opening: What it began with, from `words_in`.
+    """
+    calls = [call.model_copy(update={"blocks": None, "metadata": None}) for call in episode.calls]
+    messages = [message.model_dump(by_alias=True, exclude_none=True) for message in opening]
+    return episode.model_copy(update={"calls": calls, "messages": messages or None, "spec": None})
 
 
 def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str | None) -> None:
@@ -22,9 +54,11 @@ def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str |
     Args:
         rollouts: Of the client that played it.
         run: The run's name.
-        episode: Without secrets.
+        episode: From `words_of`, and without secrets.
         variant: Of the environment.
     """
+    # A model may write NaN, and rewards may add up to infinity: JSON has neither, and a record's is written with null.
+    episode = EpisodeRecord.model_validate_json(episode.model_dump_json())
     rollout = rollouts.start(
         run,
         environment=episode.environment,
@@ -32,16 +66,31 @@ def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str |
         task=TaskRef(episode.split, episode.index) if episode.split and episode.index is not None else None,
         metadata={"status": episode.status, "reward": episode.reward, "failure": episode.failure},
     )
-    rollout.add(Message(role="user", blocks=[TextBlock(text=episode.prompt)]))
+    opening = episode.messages or [{"role": "user", "blocks": [{"type": "text", "text": episode.prompt}]}]
+    for message in opening:
+        rollout.add(Message.model_validate(message))
     for number, call in enumerate(episode.calls):
         call_id = f"call_{number}"
         said = [TextBlock(text=call.said)] if call.said else []
         asked = ToolCallBlock(id=call_id, name=call.tool, input=call.arguments)
         rollout.add(Message(role="assistant", blocks=[*said, asked]))
         text = call.output if call.output is not None else (call.error or "")
-        output = ToolOutput(
-            blocks=[TextBlock(text=text)], reward=call.reward, finished=call.finished, metadata=call.metadata
-        )
+        output = ToolOutput(blocks=[TextBlock(text=text)], reward=call.reward, finished=call.finished)
         rollout.add(output, call_id=call_id)
     info: dict[str, JSONValue] = {"harness": "trl"}
     rollout.finish(info if episode.seconds is None else info | {"duration_ms": round(episode.seconds * 1000)})
+
+
+def _in_words(block: Block) -> Block:
+    match block:
+        case TextBlock():
+            return TextBlock(text=block.text)
+        case ReasoningBlock():
+            return ReasoningBlock(text=block.text, signature=block.signature)
+        case ToolCallBlock():
+            return ToolCallBlock(id=block.id, name=block.name, input=block.input)
+        case ToolResultBlock():
+            said = "\n".join(worded(inner) for inner in unnested(block.blocks))
+            return ToolResultBlock(tool_call_id=block.tool_call_id, blocks=[TextBlock(text=said)])
+        case _:
+            return TextBlock(text=left_out(block))

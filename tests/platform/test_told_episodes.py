@@ -4,12 +4,15 @@ import httpx
 import pytest
 from platforms import NAME, platform, variables
 
+from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
+from ors_client.record import CallRecord, EpisodeRecord
 from trl_bridge import OpenRewardSpec
+from trl_bridge._telling import tell, words_in, words_of
 
 
 @pytest.fixture
 def server(monkeypatch):
-    with platform() as server:
+    with platform(env="many,secrets,chat,images,slow") as server:
         for name, value in variables(server).items():
             monkeypatch.setenv(name, value)
         yield server
@@ -45,6 +48,60 @@ def test_episode_is_told_without_its_secrets(server):
     secrets = {"K": ("vv-secret", ["example.com"])}
     events = play(server, "reveal", env_name="secretsenvironment", secrets=secrets, rollouts="run")
     assert events[3]["content"] == '{"K": "***"}'
+
+
+def test_conversation_is_told_turn_by_turn(server, tmp_path):
+    with OpenRewardSpec(
+        NAME, env_name="chatenvironment", prompts="messages", rollouts="run", record=tmp_path / "record"
+    ) as spec:
+        environment = spec.environment_factory()
+        environment.reset(**spec.train_dataset[0])
+        environment.note(note="thinking")
+    opening = told(server)[1:8]
+    assert [(event["type"], event["content"]) for event in opening[:4]] == [
+        ("system_message", "Be brief."),
+        ("user_message", "Hello."),
+        ("reasoning", "A greeting."),
+        ("assistant_message", "Hello; one moment."),
+    ]
+    assert [(event["type"], event["content"]) for event in opening[4:]] == [
+        ("tool_call", '{"note":"greeted"}'),
+        ("tool_result", "noted"),
+        ("user_message", "Answer with 'Paris'."),
+    ]
+
+
+def test_episode_is_told_without_images_though_they_are_recorded(server, tmp_path):
+    path = tmp_path / "record"
+    events = play(server, "look", env_name="imagesenvironment", rollouts="run", record=path)
+    assert events[1]["content"] == "Paint this colour.\n[1 image left out: image/png]"
+    assert "iVBOR" in path.read_text()
+    assert "iVBOR" not in str(events)
+
+
+def test_metadata_of_calls_is_not_told(server):
+    events = play(server, "count", env_name="slowenvironment", rollouts="run")
+    assert [event["type"] for event in events[1:4]] == ["user_message", "tool_call", "tool_result"]
+    assert [event.get("metadata") for event in events[1:4]] == [None] * 3
+
+
+def test_episode_with_numbers_that_json_has_not_is_told_to_its_end(server):
+    nan, infinity = float("nan"), float("inf")
+    opening = [Message(role="tool", blocks=[ImageBlock(data="aGk=", mime_type="image/png")])]
+    opening[0].blocks.append(UnknownBlock(type="sound", raw={"type": "sound", "level": nan}))
+    opening[0].blocks.append(TextBlock(text="x", detail={"level": nan}))
+    calls = [
+        CallRecord(tool="a", arguments={"x": nan, "y": [infinity]}, error="no"),
+        CallRecord(tool="b", output="b", reward=1.0, metadata={"x": nan}, blocks=[{"type": "sound", "level": nan}]),
+    ]
+    episode = EpisodeRecord(split="train", index=0, calls=calls, reward=infinity, spec={"x": nan})
+    with Client() as client:
+        tell(client.rollouts, "run", words_of(episode, words_in(opening)), variant=None)
+    start, prompt, *events, end = told(server)
+    assert prompt["content"] == "[1 image left out: image/png]\n[block of type 'sound' left out]\nx"
+    assert [event["content"] for event in events] == ['{"x":null,"y":[null]}', "no", "{}", "b"]
+    assert "reward" not in start["metadata"]
+    assert end["eventType"] == "rollout_update"
 
 
 def test_nothing_is_told_unasked(server):
