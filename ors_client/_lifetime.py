@@ -61,8 +61,7 @@ class Opening:
         self.address: Address | None = None
         """The environment, once it was found."""
         self._server = server
-        self._find = partial(server.address, *place)
-        self._lends = partial(server.must_lend, *place)
+        self._place = place
         self._deployment = deployment_of(place[0])
         self._episode = episode
         self._secrets = secrets
@@ -76,8 +75,8 @@ class Opening:
         """
         server = self._server
         server.check()
-        if not self._lends():
-            self.address = await self._find()
+        if not self._server.must_lend(*self._place):
+            self.address = await self._server.address(*self._place)
         header, body = await server.secrets(self._secrets, self._deployment)
         attempts = server.transport.retry.attempts
         reason = ""
@@ -87,7 +86,7 @@ class Opening:
             entry = await self._obtain(header)
             try:
                 if self.address is None:
-                    self.address = await self._find(session_id=entry.session_id)
+                    self.address = await self._server.address(*self._place, session_id=entry.session_id)
                 await self._create(self.address, entry, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
@@ -125,7 +124,7 @@ class Opening:
             env_overrides=self._env_overrides,
             secrets_header=None if deployment is None else secrets_header,
         )
-        await self._server.transport.send(operation, settled=own)
+        await self._server.transport.send(operation, settled=own, crowded=self._server.make_room)
         return entries[0]
 
     async def _create(self, address: Address, entry: Entry, header: str | None, body: Mapping[str, str] | None) -> None:

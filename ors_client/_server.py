@@ -36,9 +36,9 @@ _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
 
-# Seconds after which an id that nobody looks around with is given back. It may take one of an account's few places, but
-# pauses at a terminal, or between the parts of a program, should not cost another. Without an episode it can't be
-# pinged, so where pings are frequent it goes after three intervals: such a server would not keep it for longer.
+# Seconds after which an id that nobody looks around with is given back. Pauses at a terminal, or between the parts of a
+# program, should not cost another; where an account has no place left, it is given back at once. Without an episode it
+# can't be pinged, so where pings are frequent it goes after three intervals: such a server keeps it no longer.
 _IDLE_SECONDS = 30.0
 _IDLE_INTERVALS = 3
 
@@ -197,6 +197,14 @@ class Server:
         self.missing.add(route)
         return value
 
+    def make_room(self) -> None:
+        """Give back the ids for looking around that nobody looks around with now: an account may have few places."""
+        for deployment, known in list(self._passes.items()):
+            if known.users == 0:
+                known.lost = True
+                self._strike(known, deployment)
+                self.keepalive.abandon(known.entry)
+
     async def secrets(
         self, secrets: Secrets | None, deployment: str | None = None
     ) -> tuple[str | None, dict[str, str] | None]:
@@ -286,6 +294,7 @@ class Server:
         await self.transport.send(
             create_session(deployment=deployment),
             settled=lambda made: entries.append(self.keepalive.own(made, deployment=deployment)),
+            crowded=self.make_room,
         )
         rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
         made = self._passes[deployment] = _Pass(entries[0], rest=rest)

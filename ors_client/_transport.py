@@ -104,7 +104,12 @@ class Transport:
         return self.veil.show(text)
 
     async def send(
-        self, operation: Operation[T], *, settled: Callable[[T], object] | None = None, times: Meter | None = None
+        self,
+        operation: Operation[T],
+        *,
+        settled: Callable[[T], object] | None = None,
+        crowded: Callable[[], object] | None = None,
+        times: Meter | None = None,
     ) -> T:
         """Send an operation, repeat or resume it where that is safe, and read its answer.
 
@@ -112,6 +117,7 @@ class Transport:
             operation: What to send.
             settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
                 the caller is cancelled is waited for, for `Timeouts.close` seconds.
+            crowded: Called each time the server says that it has no room, before the operation is sent again.
             times: Where to note what was not the server's time.
 
         Raises:
@@ -119,7 +125,7 @@ class Transport:
         """
         token = meter.set(times)
         try:
-            return await self._send(operation, settled, times)
+            return await self._send(operation, settled, crowded, times)
         except ORSError as error:
             raise self._placed(error, operation) from error.__cause__
         finally:
@@ -149,7 +155,13 @@ class Transport:
         """Close the connections."""
         await self._pool.aclose()
 
-    async def _send(self, operation: Operation[T], settled: Callable[[T], object] | None, times: Meter | None) -> T:
+    async def _send(
+        self,
+        operation: Operation[T],
+        settled: Callable[[T], object] | None,
+        crowded: Callable[[], object] | None,
+        times: Meter | None,
+    ) -> T:
         stream: Stream | None = None
         attempts: Attempts | None = None
         answered_before = self._answered
@@ -173,6 +185,8 @@ class Transport:
                     answered_before=answered_before,
                 )
             started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
+            if crowded is not None and result.status == 429:
+                crowded()
             delay = attempts.after(result, now=loop.now(), started=started)
             if times is not None and not result.delivered:
                 if result.status is None:

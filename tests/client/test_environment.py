@@ -6,7 +6,17 @@ import httpx
 import pytest
 from scripted import Peer
 
-from ors_client import AsyncClient, EnvironmentNotFound, LimitExceeded, Limits, StatusError, TaskRef
+from ors_client import (
+    AsyncClient,
+    EnvironmentNotFound,
+    Layout,
+    LimitExceeded,
+    Limits,
+    RetryPolicy,
+    StatusError,
+    TaskRef,
+    Timeouts,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -201,3 +211,32 @@ async def test_tools_are_described_once_and_bounded():
     async with connected(peer, limits=Limits(tools=2)) as client:
         with pytest.raises(LimitExceeded, match="tools=2"):
             await client.environment().list_tools()
+
+
+async def test_account_with_one_place_looks_around_in_one_environment_after_the_other():
+    taken: list[str] = []
+
+    async def lend(request):
+        if taken:
+            return httpx.Response(429, json={"detail": "Too many sessions"})
+        taken.append(request.headers["x-deployment"])
+        return httpx.Response(200, json={"sid": f"s-{taken[0]}"})
+
+    async def give_back(_):
+        taken.clear()
+        return httpx.Response(200, json={})
+
+    peer = Peer(
+        {
+            "POST /create_session": lend,
+            "POST /delete_session": give_back,
+            "GET /splits": httpx.Response(200, json=["train"]),
+        }
+    )
+    layout = Layout(api="http://api.peer.test", sessions="http://peer.test")
+    # Less than an id for looking around is kept for where there is room.
+    settings = {"retry": RetryPolicy(first_delay=0.01, max_delay=0.1), "timeout": Timeouts(start_up=20)}
+    async with AsyncClient(layout, transport=peer.transport, **settings) as client:
+        for name in ("owner/one", "owner/two", "owner/one"):
+            assert [split.name for split in await client.environment(name).list_splits()] == ["train"]
+            assert taken == [name]

@@ -142,9 +142,11 @@ async def test_session_that_expired_before_its_episode_began_is_replaced(client_
 
 # room
 
+SOON = Timeouts(start_up=20)  # less than an id for looking around is kept for where there is room
+
 
 async def test_looking_around_leaves_room_for_the_only_session(client_of, narrow):
-    async with client_of(narrow.urls, retry=QUICK) as client:
+    async with client_of(narrow.urls, retry=QUICK, timeout=SOON) as client:
         environment = client.environment(NAME, variant="beta")
         assert await environment.num_tasks("train") == 10
         async with environment.session(TASK) as session:
@@ -152,7 +154,7 @@ async def test_looking_around_leaves_room_for_the_only_session(client_of, narrow
 
 
 async def test_session_waits_until_there_is_room(client_of, narrow, state_of, eventually):
-    async with client_of(narrow.urls, retry=QUICK) as client:
+    async with client_of(narrow.urls, retry=QUICK, timeout=SOON) as client:
         environment = client.environment(NAME)
         await environment.name()
         first = environment.session(TASK)
