@@ -166,13 +166,13 @@ def test_block_that_breaks_the_rules_costs_no_reward(make_spec, proxy, path, blo
 
 
 def test_nothing_about_a_record_costs_a_reward(make_spec, ours, path, monkeypatch):
-    def fail(transcriber, blocks):
-        raise ValueError
+    def fail(*_):
+        raise RuntimeError("no record")
 
     monkeypatch.setattr(Transcriber, "blocks", fail)
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
     environment.reset(task_index=0)
-    with pytest.raises(ValueError):
+    with pytest.raises(RuntimeError, match="no record"):
         environment.echo(text="hello")
     assert (environment.reward, environment.finished) == (1.0, True)
     environment._close()
