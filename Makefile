@@ -24,7 +24,7 @@ demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SE
 
 # Two workers for two cores; a file stays in one worker, so that its servers are started once.
 test: lint ## Lint, then run every test and report the coverage
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report term:skip-covered
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report term:skip-covered
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none

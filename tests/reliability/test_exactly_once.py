@@ -15,6 +15,7 @@ from ors_client import TransportError
 
 # httpcore's and httpx's own generators, where an answer is not read to its end; trio alone complains.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
     pytest.mark.timeout(1800),  # the first test runs all cases, and each of those has a limit
 ]
