@@ -13,6 +13,7 @@ import math
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
@@ -93,7 +94,6 @@ class AsyncSession:
         self._finished = False
         self._last_call: CallTimes | None = None
         self._tools: ToolList | None = None
-        self._turn = anyio.Lock(fast_acquire=True)  # guards that calls of one episode are sent one after another
         self._scopes: set[anyio.CancelScope] = set()  # of everything that is under way
 
     def __repr__(self) -> str:
@@ -287,6 +287,11 @@ class AsyncSession:
                 return await self._server.transport.send(operation)
 
         return await self._under_way(score, seconds=self._server.transport.timeouts.call, doing="score_group")
+
+    @cached_property
+    def _turn(self) -> anyio.Lock:
+        """Guards that calls are sent one after another; made at the first, as it is a tenth of an idle session."""
+        return anyio.Lock(fast_acquire=True)
 
     # --- Being kept alive --------------------------------------------------------------------------------------------
 
