@@ -58,7 +58,8 @@ class Entry:
         session_id: Its id.
         deployment: Of the catalogue, where it belongs to one.
         on_lost: Called with the reason when the server no longer has it; set while it is pinged.
-        alive_at: When a ping last succeeded, on the monotonic clock.
+        due: When it is to be pinged next, on the monotonic clock.
+        alive_at: When a ping last succeeded.
         failures: Pings that failed since.
         unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
         begun: Its `/create` was sent, so that there may be an episode to end.
@@ -69,6 +70,7 @@ class Entry:
     session_id: str
     deployment: str | None
     on_lost: Callable[[str], None] | None = None
+    due: float = 0.0
     alive_at: float = 0.0
     failures: int = 0
     unsettled: bool = False
@@ -154,8 +156,8 @@ class Keepalive:
         entry.on_lost = on_lost
         entry.witness = witness
         entry.alive_at = time.monotonic()
-        delay = self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
-        self._running().post(lambda thread: self._beat_later(delay, thread, entry))
+        entry.due = entry.alive_at + self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
+        self._running().post(lambda thread: self._beat_at(entry.due, thread, entry))
 
     def disown(self, entry: Entry) -> None:
         """Strike a session that the server confirmed deleted, or lost."""
@@ -204,9 +206,9 @@ class Keepalive:
     def _at_exit(self) -> None:
         self.close(min(self._close, EXIT_SECONDS))
 
-    def _beat_later(self, delay: float, thread: Background, entry: Entry) -> None:
-        early = (time.monotonic() + delay) % (self.policy.interval * _TOGETHER)
-        thread.later(delay - early, partial(self._beat, thread, entry))
+    def _beat_at(self, moment: float, thread: Background, entry: Entry) -> None:
+        early = moment % (self.policy.interval * _TOGETHER)
+        thread.later(moment - early - time.monotonic(), partial(self._beat, thread, entry))
 
     def _beat(self, thread: Background, entry: Entry) -> None:
         if entry.on_lost is not None and entry.deployment not in self._unpingable:
@@ -235,11 +237,15 @@ class Keepalive:
             entry.alive_at = began
             entry.failures = 0
         interval, now = self.policy.interval, time.monotonic()
-        rest = interval - (now - began)
+        together = interval * _TOGETHER
+        # Each keeps its own beat: those that were late together, as after a stall, must not stay together.
+        if (behind := now + together - entry.due) >= 0.0:
+            entry.due += interval * (1 + behind // interval)
+        rest = entry.due - now
         if entry.failures:  # the others that it takes must fail while the tolerance lasts
             left = self.policy.tolerance - (now - entry.alive_at)
-            rest = min(rest, left / max(_FAILURES - entry.failures, 1) + interval * _TOGETHER)
-        self._beat_later(max(rest, interval / 10), thread, entry)
+            rest = min(rest, left / max(_FAILURES - entry.failures, 1) + together)
+        self._beat_at(now + max(rest, interval / 10), thread, entry)
 
     def _lose(self, entry: Entry, reason: str) -> None:
         on_lost, entry.on_lost = entry.on_lost, None

@@ -1,6 +1,7 @@
 """The ledger of open sessions and its thread, against a scripted peer."""
 
 import asyncio
+import collections
 import threading
 import time
 
@@ -112,6 +113,30 @@ def test_session_is_pinged_again_after_an_error_that_nobody_foresaw(caplog):
     assert twice.wait(30)
     keepalive.close()
     assert [record.getMessage() for record in caplog.records] == ["A ping failed: KeyError('surprise')"]
+
+
+def test_sessions_that_were_pinged_late_together_keep_their_own_beats():
+    interval, count = 0.5, 20
+    stalled = threading.Event()
+    pings = collections.Counter()
+
+    async def answer(request):
+        if not stalled.is_set():
+            stalled.set()
+            time.sleep(3 * interval)  # noqa: ASYNC251 - it holds up the thread, and all that is due meanwhile
+        pings[request.headers["x-session-id"]] += 1
+        return httpx.Response(200, json={"status": "ok"})
+
+    keepalive = keepalive_of(Peer({"POST /ping": answer}), policy=KeepalivePolicy(interval=interval, tolerance=60.0))
+    entries = [keepalive.own(f"s{number}") for number in range(count)]
+    for entry in entries:
+        keepalive.watch(entry, print)
+    first = [entry.due for entry in entries]
+    eventually(lambda: len(pings) == count and min(pings.values()) >= 2)
+    keepalive.close()
+    beats = [(entry.due - due) / interval for entry, due in zip(entries, first, strict=True)]
+    assert beats == pytest.approx([round(each) for each in beats], abs=0.001)
+    assert min(beats) >= 3
 
 
 def test_three_pings_fail_within_a_tolerance_of_one_interval():
