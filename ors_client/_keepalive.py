@@ -216,6 +216,7 @@ class Keepalive:
 
     async def _ping(self, thread: Background, entry: Entry) -> None:
         began = time.monotonic()
+        failed = False
         try:
             if not await self._find_ping_route(thread.transport, entry):
                 return
@@ -225,6 +226,7 @@ class Keepalive:
             return
         except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
             if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
+                failed = True
                 entry.failures += 1
             foreseen = isinstance(error, ORSError)
             problem = error.message if foreseen else thread.transport.show(repr(error))
@@ -242,9 +244,9 @@ class Keepalive:
         if (behind := now + together - entry.due) >= 0.0:
             entry.due += interval * (1 + behind // interval)
         rest = entry.due - now
-        if entry.failures:  # the others that it takes must fail while the tolerance lasts
+        if failed:  # not one beat is skipped for it, and the others that it takes must fail while the tolerance lasts
             left = self.policy.tolerance - (now - entry.alive_at)
-            rest = min(rest, left / max(_FAILURES - entry.failures, 1) + together)
+            rest = min(rest, interval - (now - began) + together, left / max(_FAILURES - entry.failures, 1) + together)
         self._beat_at(now + max(rest, interval / 10), thread, entry)
 
     def _lose(self, entry: Entry, reason: str) -> None:

@@ -139,6 +139,45 @@ def test_sessions_that_were_pinged_late_together_keep_their_own_beats():
     assert min(beats) >= 3
 
 
+def test_ping_that_is_not_answered_costs_no_beat():
+    pings = []
+    again = threading.Event()
+
+    async def swallow_the_first(_):
+        pings.append(time.monotonic())
+        if len(pings) == 1:
+            await asyncio.sleep(60)
+        again.set()
+        return httpx.Response(200, json={"status": "ok"})
+
+    # In a client, too, a ping may take as long as an interval.
+    keepalive = keepalive_of(
+        Peer({"POST /ping": swallow_the_first}),
+        policy=KeepalivePolicy(interval=2.0, tolerance=60.0),
+        timeouts=Timeouts(response=2.0),
+    )
+    keepalive.watch(keepalive.own("s1"), print)
+    assert again.wait(30)
+    keepalive.close()
+    assert pings[1] - pings[0] < 3.6  # two intervals are four seconds
+
+
+def test_server_that_is_full_after_a_failed_ping_is_not_asked_more_often():
+    interval, pings = 0.5, []
+
+    async def fail_then_be_full(_):
+        pings.append(time.monotonic())
+        return httpx.Response(500 if len(pings) == 1 else 429, json={"detail": "no"})
+
+    keepalive = keepalive_of(
+        Peer({"POST /ping": fail_then_be_full}), policy=KeepalivePolicy(interval=interval, tolerance=1.0)
+    )
+    keepalive.watch(keepalive.own("s1"), print)
+    eventually(lambda: len(pings) >= 10)
+    keepalive.close()
+    assert pings[9] - pings[3] > 3 * interval  # six intervals, and less only after a stall
+
+
 def test_three_pings_fail_within_a_tolerance_of_one_interval():
     lost = threading.Event()
     pings = []
