@@ -290,16 +290,17 @@ class Server:
             raise
 
     async def _obtain(self, deployment: str | None) -> _Pass:
-        entries: list[Entry] = []
-        await self.transport.send(
-            create_session(deployment=deployment),
-            settled=lambda made: entries.append(self.keepalive.own(made, deployment=deployment)),
-            crowded=self.make_room,
-        )
-        rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
-        made = self._passes[deployment] = _Pass(entries[0], rest=rest)
-        self.keepalive.later(rest, partial(self._give_back, made, deployment))
-        return made
+        made: list[_Pass] = []
+
+        def keep(session_id: str) -> None:  # also where the caller is cancelled meanwhile: the next one may use it
+            rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
+            known = _Pass(self.keepalive.own(session_id, deployment=deployment), rest=rest)
+            self._passes[deployment] = known
+            self.keepalive.later(rest, partial(self._give_back, known, deployment))
+            made.append(known)
+
+        await self.transport.send(create_session(deployment=deployment), settled=keep, crowded=self.make_room)
+        return made[0]
 
     def _give_back(self, known: _Pass, deployment: str | None) -> None:
         """Give an id back if it is idle, or look again later; on the keepalive's thread."""

@@ -240,3 +240,24 @@ async def test_account_with_one_place_looks_around_in_one_environment_after_the_
         for name in ("owner/one", "owner/two", "owner/one"):
             assert [split.name for split in await client.environment(name).list_splits()] == ["train"]
             assert taken == [name]
+
+
+async def test_id_for_looking_around_that_a_cancelled_question_asked_for_serves_the_next():
+    with anyio.CancelScope() as scope:
+
+        async def lend(_):
+            scope.cancel()
+            return httpx.Response(200, json={"sid": "s-1"})
+
+        splits = httpx.Response(200, json=["train"])
+        peer = Peer({"POST /create_session": lend, "GET /splits": splits})
+        layout = Layout(api="http://api.peer.test", sessions="http://peer.test")
+        client = AsyncClient(layout, transport=peer.transport)
+        await client.__aenter__()
+        await client.environment("owner/one").list_splits()
+    assert scope.cancelled_caught
+    assert [split.name for split in await client.environment("owner/one").list_splits()] == ["train"]
+    await client.aclose()
+    assert peer.paths().count("POST /create_session") == 1
+    assert peer.paths().count("POST /delete_session") == 1
+    assert client.leaked_sessions == 0
