@@ -109,9 +109,8 @@ class Live:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
         for episode in list(self.running):
             episode.end()
-        await self.descriptions.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
+        self.spawn(self.descriptions.close())
+        await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
         await self.servers.close()
 
     @property

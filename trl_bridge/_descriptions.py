@@ -43,19 +43,10 @@ class Descriptions:
             self._asked[task] = asyncio.get_running_loop().create_task(self._ask(task, servers))
 
     async def settle(self, task: TaskRef, *, within: float | None = None) -> None:
-        """Wait until what was asked of a task is answered; what takes longer than a few seconds is given up for good.
-
-        Args:
-            task: The task.
-            within: Seconds that this caller waits at most; others may still wait after it.
-        """
+        """Wait until what was asked of a task is answered or given up, for `within` seconds at most."""
         asked = self._asked.get(task)
-        if asked is None or asked.done():
-            return
-        await asyncio.wait([asked], timeout=_PATIENCE if within is None else min(within, _PATIENCE))
-        if not asked.done() and not asked.cancelling() and (within is None or within >= _PATIENCE):
-            asked.cancel()
-            _log(task, f"it was not told within {_PATIENCE:g} s")
+        if asked is not None and not asked.done():
+            await asyncio.wait([asked], timeout=within)
 
     async def close(self) -> None:
         """Ask no more."""
@@ -70,9 +61,12 @@ class Descriptions:
             return await environment.get_task(task.split, task.index)
 
         try:
-            self._known[task] = (await servers.ask(question)).spec
+            async with asyncio.timeout(_PATIENCE):
+                self._known[task] = (await servers.ask(question)).spec
         except ORSError as error:
             _log(task, str(error))
+        except TimeoutError:
+            _log(task, f"it was not told within {_PATIENCE:g} s")
         except Exception as error:  # noqa: BLE001 - the top of a task that nobody awaits for its result
             _log(task, type(error).__name__)
 

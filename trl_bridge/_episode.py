@@ -250,10 +250,10 @@ class Episode:
         self._server = server = self.live.servers.pick(without=without)
         session = server.environment.session(self.task, secrets=self.live.secrets, toolset=settings.toolset)
         server.sessions += 1
-        if settings.record:
-            self.live.descriptions.ask(self.task, self.live.servers)
         try:
             await session.__aenter__()
+            if settings.record:  # not before: the question may need a place of its own, and the opening comes first
+                self.live.descriptions.ask(self.task, self.live.servers)
             self.rollout.session_id = session.session_id
             if self.live.environment is None:
                 self.live.environment = await server.environment.name()  # which the client knows by now

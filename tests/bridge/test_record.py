@@ -261,6 +261,21 @@ def test_specification_is_asked_for_beside_the_opening_and_waited_for_there(make
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+def test_specification_is_not_asked_for_before_the_episode_has_its_place(make_spec, counted, path):
+    asked_first = []
+
+    async def create(exchange):
+        await exchange.sleep(0.5)  # long enough for a question that goes out beside it
+        asked_first.append(counted.count("POST", "/task"))
+        await exchange.pass_on()
+
+    counted.add(Rule("POST", "/create", Custom(create)))
+    spec = make_spec(counted.url, env_name=IMAGES, record=path, discover_task_tools=False)
+    play(spec.environment_factory(), task_index=0)
+    assert asked_first == [0]
+    assert counted.count("POST", "/task") == 1
+
+
 def test_specification_that_does_not_come_is_waited_for_once_and_holds_up_no_line(
     make_spec, counted, path, caplog, monkeypatch
 ):
