@@ -17,7 +17,7 @@ from ._servers import Servers
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds that openings wait for one task's specification, which takes milliseconds
+_PATIENCE = 5.0  # seconds that a question may take, and with it openings; it takes milliseconds
 
 
 class Descriptions:
