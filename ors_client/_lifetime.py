@@ -75,8 +75,8 @@ class Opening:
         """
         server = self._server
         server.check()
-        if not self._server.must_lend(*self._place):
-            self.address = await self._server.address(*self._place)
+        if not server.must_lend(*self._place):
+            self.address = await server.address(*self._place)
         header, body = await server.secrets(self._secrets, self._deployment)
         attempts = server.transport.retry.attempts
         reason = ""
@@ -86,7 +86,7 @@ class Opening:
             entry = await self._obtain(header)
             try:
                 if self.address is None:
-                    self.address = await self._server.address(*self._place, session_id=entry.session_id)
+                    self.address = await server.address(*self._place, session_id=entry.session_id)
                 await self._create(self.address, entry, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
