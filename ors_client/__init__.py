@@ -1,8 +1,7 @@
 """A client for the Open Reward Standard."""
 
-from ._blocking import Client, Environment, Session
 from ._client import AsyncClient
-from ._credentials import Secret
+from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
 from ._errors import (
     AuthenticationError,
@@ -24,10 +23,11 @@ from ._errors import (
     ToolRejected,
     TransportError,
 )
-from ._layout import Layout
-from ._rollouts import Rollout, Rollouts
+from ._http.credentials import Secret
+from ._http.urls import Layout
+from ._rollouts.rollout import Rollout, Rollouts
 from ._session import AsyncSession
-from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ._sync import Client, Environment, Session
 from ._types import (
     Block,
     CallTimes,

@@ -10,20 +10,20 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from ._credentials import api_key as choose_key
-from ._credentials import check_headers, credentials_in
-from ._credentials import environment as variables
+from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
-from ._keepalive import Keepalive
-from ._layout import Layout, resolve
-from ._pool import MakeTransport
-from ._redaction import Hidden, Veil
-from ._rollouts import Rollouts
-from ._server import Server
-from ._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
-from ._transport import Transport
-from ._uploader import Uploader
+from ._http.credentials import api_key as choose_key
+from ._http.credentials import check_headers, credentials_in
+from ._http.credentials import environment as variables
+from ._http.pool import MakeTransport
+from ._http.redaction import Hidden, Veil
+from ._http.transport import Transport
+from ._http.urls import Layout, resolve
+from ._lifecycle.keepalive import Keepalive
+from ._lifecycle.server import Server
+from ._rollouts.rollout import Rollouts
+from ._rollouts.uploader import Uploader
 
 
 class AsyncClient:

@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import anyio
 
-from ._credentials import Secrets
 from ._errors import ORSError, StatusError
-from ._operations import (
+from ._http.credentials import Secrets
+from ._lifecycle.server import Server
+from ._protocol.operations import (
     Address,
     Operation,
     num_tasks,
@@ -25,8 +26,7 @@ from ._operations import (
     tasks,
     tools,
 )
-from ._retry import is_missing_route
-from ._server import Server
+from ._protocol.retry import is_missing_route
 from ._session import AsyncSession
 from ._types import JSONValue, Split, Task, TaskDifficulty, TaskRef, ToolList, ToolSpec
 

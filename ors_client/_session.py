@@ -20,17 +20,21 @@ from typing import Any, Self, TypeVar, TypeVarTuple, cast
 import anyio
 import anyio.lowlevel
 
-from ._connections import Meter
-from ._credentials import Secrets
 from ._errors import (
     ClientStateError,
     DeadlineExceeded,
     SessionLost,
     ToolRejected,
 )
-from ._keepalive import Entry, Keepalive
-from ._lifetime import Opening, remove
-from ._operations import (
+from ._http.backends import Meter
+from ._http.credentials import Secrets
+from ._http.deadline import Patience
+from ._lifecycle.creation import Opening, remove
+from ._lifecycle.keepalive import Entry, Keepalive
+from ._lifecycle.limiter import Seat
+from ._lifecycle.server import Server
+from ._lifecycle.setup import Setup
+from ._protocol.operations import (
     Address,
     Episode,
     Operation,
@@ -40,10 +44,6 @@ from ._operations import (
     prompt,
     score_group,
 )
-from ._patience import Patience
-from ._room import Seat
-from ._server import Server
-from ._setup import Setup
 from ._types import (
     Block,
     CallTimes,

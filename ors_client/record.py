@@ -18,11 +18,11 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from ._credentials import credentials_in
-from ._redaction import Veil
-from ._transcriber import Transcriber, told, written
+from ._http.credentials import credentials_in
+from ._http.redaction import Veil
+from ._shared.block_recorder import Transcriber, told, written
+from ._shared.block_text import images_absent, left_out, unnested, worded
 from ._types import CallTimes, JSONObject
-from ._words import images_absent, left_out, unnested, worded
 
 try:
     import fcntl

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 from ors_client import ORSError, Task
 
 from ._arguments import check_batch, check_trainer
-from ._concurrency import attach
-from ._dataset import build
-from ._environment import EnvironmentFactory
+from ._datasets.tasks import build
+from ._rollout.environment import EnvironmentFactory
 from ._spec import OpenRewardSpec, RewardFunction, Rows, rows_of, settings_of
+from ._trainer.concurrency import attach
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none

@@ -28,17 +28,17 @@ from ors_client import (
 )
 
 from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, places
-from ._concurrency import attach
-from ._connection import connect
-from ._content import to_content
-from ._conversation import to_chat
-from ._dataset import build, fingerprint
-from ._discovery import discover_tools, fetch_prompts, fetch_tasks, sample
-from ._environment import EnvironmentFactory
-from ._groups import group_reward
-from ._rewards import environment_reward
+from ._chat.content import to_content
+from ._chat.conversation import to_chat
+from ._datasets.tasks import build, fingerprint
+from ._rollout.environment import EnvironmentFactory
+from ._runtime.discovery import discover_tools, fetch_prompts, fetch_tasks, sample
+from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
 from ._settings import Prompts, Secrets, Settings
+from ._trainer.concurrency import attach
+from ._trainer.group_scoring import group_reward
+from ._trainer.rewards import environment_reward
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none

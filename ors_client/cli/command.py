@@ -19,8 +19,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 import ors_client
-from ors_client._credentials import Secrets, encode_header, environment
-from ors_client._layout import resolve
+from ors_client._http.credentials import Secrets, encode_header, environment
+from ors_client._http.urls import resolve
 
 from .cures import cures
 from .output import show_error, show_json, show_note

@@ -23,8 +23,8 @@ from ors_client import (
     ToolRejected,
     TransportError,
 )
-from ors_client._credentials import environment
 from ors_client._errors import is_web_page
+from ors_client._http.credentials import environment
 
 if TYPE_CHECKING:
     from .command import Target

@@ -31,7 +31,7 @@ from ors_client import (
     ToolError,
     ToolList,
 )
-from ors_client._credentials import Secrets
+from ors_client._http.credentials import Secrets
 
 from .command import DOCTORS_PATIENCE, Target
 from .cures import cures

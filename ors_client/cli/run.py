@@ -15,7 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ors_client import AsyncClient, AsyncEnvironment, ORSError, Task, TaskRef
-from ors_client._credentials import Secrets
+from ors_client._http.credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report

@@ -6,7 +6,7 @@ import json
 from typing import cast
 
 from ors_client import JSONValue
-from ors_client._json import encode
+from ors_client._protocol.json import encode
 
 
 def read_json(text: str) -> JSONValue:

@@ -15,9 +15,9 @@ from typing import Any
 
 import anyio
 
-from ors_client._credentials import Secrets
 from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError, ToolError
+from ors_client._http.credentials import Secrets
 from ors_client._session import AsyncSession
 from ors_client._types import (
     Block,

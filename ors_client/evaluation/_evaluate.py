@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from ors_client._credentials import Secrets, encode_body
 from ors_client._environment import AsyncEnvironment
+from ors_client._http.credentials import Secrets, encode_body
 from ors_client._types import Task, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, read
 

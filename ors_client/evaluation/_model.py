@@ -19,9 +19,9 @@ import anyio
 import httpx
 
 from ors_client._errors import ORSError, is_web_page, one_line
-from ors_client._layout import origin
-from ors_client._redaction import Hidden
-from ors_client._retry import retry_after
+from ors_client._http.redaction import Hidden
+from ors_client._http.urls import origin
+from ors_client._protocol.retry import retry_after
 from ors_client._types import JSONObject
 
 _AGAIN = frozenset({408, 409, 429, *range(500, 600)})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ors_client._errors import ToolError
-from ors_client._json import encode
+from ors_client._protocol.json import encode
 from ors_client._types import Block, JSONObject, Message, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+from ors_client._config import Limits
 from ors_client._errors import LimitExceeded, one_line
-from ors_client._json import decode
-from ors_client._settings import Limits
+from ors_client._protocol.json import decode
 from ors_client._types import JSONObject
 from ors_client.record import CallRecord
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ors_client._config import Limits
 from ors_client._errors import LimitExceeded
-from ors_client._json import decode
-from ors_client._settings import Limits
+from ors_client._protocol.json import decode
 from ors_client._types import JSONObject, ToolList, ToolSpec
 from ors_client.record import CallRecord, EpisodeRecord
 

@@ -26,7 +26,7 @@ for folder in (ROOT / "tests", ROOT):
 
 from bridge.schemas import CORPUS  # noqa: E402 - found through the path above
 
-from trl_bridge._tools import CallableTool, bind, method  # noqa: E402
+from trl_bridge._chat.tools import CallableTool, bind, method  # noqa: E402
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 JSON_TEMPLATES = (

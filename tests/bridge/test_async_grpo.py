@@ -14,7 +14,7 @@ from training import END, IGNORED, build_model, build_tokenizer, call
 
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
-from trl_bridge._rewards import environment_reward
+from trl_bridge._trainer.rewards import environment_reward
 
 pytestmark = [
     pytest.mark.slow,  # the spawned process imports torch, transformers and trl anew

@@ -15,8 +15,8 @@ from training import END, IGNORED, GRPOTrainer, call, make_trainer, raw_call
 
 from fixtures.proxy import FaultProxy
 from trl_bridge import OpenRewardSpec
-from trl_bridge._concurrency import attach
-from trl_bridge._environment import seat_of
+from trl_bridge._rollout.environment import seat_of
+from trl_bridge._trainer.concurrency import attach
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 

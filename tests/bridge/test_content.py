@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ors_client import ImageBlock, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock, UnknownBlock
-from trl_bridge._content import to_content
+from trl_bridge._chat.content import to_content
 
 
 def image(size=(4, 3), color="red", *, mode="RGB", encoding="PNG"):

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ors_client import Task
-from trl_bridge._dataset import RESERVED_COLUMNS, build, column_names, fingerprint
+from trl_bridge._datasets.tasks import RESERVED_COLUMNS, build, column_names, fingerprint
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(codec=None), max_size=8)),

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from trl_bridge import FailureRateExceeded
-from trl_bridge._failures import WINDOW, ResetRate
+from trl_bridge._runtime.failure_rate import WINDOW, ResetRate
 
 
 def test_rate_of_zero_stops_the_run_at_the_first_failure():

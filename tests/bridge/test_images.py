@@ -6,7 +6,7 @@ from vision import build_processor, build_vision_model
 
 from ors_client.record import read
 from trl_bridge import OpenRewardSpec
-from trl_bridge._episode import OVER
+from trl_bridge._rollout.episode import OVER
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 

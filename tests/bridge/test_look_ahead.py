@@ -11,7 +11,7 @@ from training import END, IGNORED, GRPOTrainer, call, make_trainer
 from ors_client import KeepalivePolicy
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
-from trl_bridge._concurrency import attach
+from trl_bridge._trainer.concurrency import attach
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 

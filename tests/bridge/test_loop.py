@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ors_client import ClientStateError
-from trl_bridge._loop import BackgroundLoop, wait
+from trl_bridge._runtime.loop import BackgroundLoop, wait
 
 
 @pytest.fixture

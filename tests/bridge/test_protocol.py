@@ -17,7 +17,7 @@ from ors_client import (
 )
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
-from trl_bridge._conversation import final_answer, from_chat, to_chat
+from trl_bridge._chat.conversation import final_answer, from_chat, to_chat
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 

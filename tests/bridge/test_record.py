@@ -22,9 +22,9 @@ from ors_client.record import Transcriber, read
 from ors_client.replay import Replay
 from ors_client.report import write_report
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec, _descriptions
-from trl_bridge._descriptions import Descriptions
-from trl_bridge._episode import SpokenError
-from trl_bridge._servers import Servers
+from trl_bridge._rollout.episode import SpokenError
+from trl_bridge._runtime.servers import Servers
+from trl_bridge._runtime.task_specs import Descriptions
 
 IMAGES = "imagesenvironment"
 RED = {"id": "red", "colour": [255, 0, 0]}

@@ -6,7 +6,7 @@ import pytest
 
 from fixtures.proxy import ResetAfterForward, Rule, Status
 from ors_client import RetryPolicy
-from trl_bridge._environment import seat_of
+from trl_bridge._rollout.environment import seat_of
 
 FAST = RetryPolicy(attempts=2, first_delay=0.01, max_delay=0.05)
 

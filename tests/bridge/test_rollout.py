@@ -16,7 +16,7 @@ from ors_client import ClientStateError, RetryPolicy, Timeouts
 from ors_client.record import read
 from ors_client.report import write_report
 from trl_bridge import FailureRateExceeded
-from trl_bridge._episode import NO_PROMPT, OVER, SpokenError
+from trl_bridge._rollout.episode import NO_PROMPT, OVER, SpokenError
 
 FAST = RetryPolicy(attempts=2, first_delay=0.01, max_delay=0.05)
 WORDS = ("hello", "world", "trl", "openreward")
@@ -372,7 +372,9 @@ def test_failure_ends_the_episode_with_one_neutral_sentence_and_no_reward(failin
     assert environment.rewards == [0.3, None]
     assert proxy.count("POST", "/call") == 2
     assert "OutcomeUnknown" not in OVER
-    assert [record.levelname for record in caplog.records if record.name == "trl_bridge._episode"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == "trl_bridge._rollout.episode"] == [
+        "WARNING"
+    ]
 
 
 def test_failure_after_the_end_changes_nothing(failing, proxy, eventually):

@@ -15,8 +15,8 @@ from servers import serve
 
 from fixtures.proxy import FaultProxy, Rule, Silence, Status
 from ors_client import AsyncClient, DeadlineExceeded, Layout, Limits, RetryPolicy, Timeouts, TransportError
-from trl_bridge._environment import seat_of
-from trl_bridge._servers import Server, Servers
+from trl_bridge._rollout.environment import seat_of
+from trl_bridge._runtime.servers import Server, Servers
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = RetryPolicy(attempts=1, first_delay=0.01, max_delay=0.05)

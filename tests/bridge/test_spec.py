@@ -19,7 +19,7 @@ import pytest
 from fixtures.proxy import FaultProxy
 from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy, Task
 from trl_bridge import OpenRewardSpec
-from trl_bridge._connection import Connection, connect
+from trl_bridge._runtime.runtime import Connection, connect
 from trl_bridge._settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from ors_client import ToolSpec
-from trl_bridge._tools import CallableTool, bind, method
+from trl_bridge._chat.tools import CallableTool, bind, method
 
 RESERVED = {"reset", "get_reward", "reward", "finished"}
 ALL = [*CORPUS, *(ToolSpec(name=name, description="d", input_schema=schema) for name, schema in HOSTILE.items())]

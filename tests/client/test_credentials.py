@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ors_client._credentials import Secret, api_key, encode_body, encode_header, environment
-from ors_client._layout import Destination, Layout
-from ors_client._redaction import Hidden, Veil, redact
+from ors_client._http.credentials import Secret, api_key, encode_body, encode_header, environment
+from ors_client._http.redaction import Hidden, Veil, redact
+from ors_client._http.urls import Destination, Layout
 
 CATALOGUE = Destination(Layout.split("https://openreward.ai"), catalogue=True)
 ELSEWHERE = Destination(Layout.single("http://127.0.0.1:8000"), catalogue=False)

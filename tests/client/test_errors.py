@@ -35,7 +35,7 @@ from ors_client._errors import (
     is_web_page,
     one_line,
 )
-from ors_client._transport import BodySecretsRefused, NotYet
+from ors_client._http.transport import BodySecretsRefused, NotYet
 from ors_client.cli.command import Target
 from ors_client.cli.cures import cures
 from ors_client.evaluation import ChatModel, ModelError, ModelRefused

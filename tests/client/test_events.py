@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ors_client import ProtocolError
-from ors_client._events import EventParser
+from ors_client._http.sse import EventParser
 
 END = ("end", "1")
 

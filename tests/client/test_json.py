@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ors_client import LimitExceeded, Limits
-from ors_client._json import decode, detail, encode, refuses_body_secrets
+from ors_client._protocol.json import decode, detail, encode, refuses_body_secrets
 
 LIMITS = Limits()
 VALUES = st.recursive(

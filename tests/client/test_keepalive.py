@@ -10,10 +10,10 @@ import pytest
 from scripted import Peer
 
 from ors_client import ClientStateError, KeepalivePolicy, Limits, RetryPolicy, Timeouts
-from ors_client._keepalive import Entry, Keepalive
-from ors_client._layout import resolve
-from ors_client._operations import Address, prompt
-from ors_client._transport import Transport
+from ors_client._http.transport import Transport
+from ors_client._http.urls import resolve
+from ors_client._lifecycle.keepalive import Entry, Keepalive
+from ors_client._protocol.operations import Address, prompt
 
 
 def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts()):  # noqa: B008 - frozen

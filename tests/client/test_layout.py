@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ors_client._errors import ProtocolError
-from ors_client._layout import Destination, Layout, follow, origin, resolve
+from ors_client._http.urls import Destination, Layout, follow, origin, resolve
 
 CATALOGUE = Layout(api="https://api.openreward.ai", sessions="https://sessions.openreward.ai")
 

@@ -17,8 +17,8 @@ from ors_client import (
     ToolOutput,
     ToolRejected,
 )
-from ors_client import _operations as operations
-from ors_client._operations import Address, Episode
+from ors_client._protocol import operations
+from ors_client._protocol.operations import Address, Episode
 
 HERE = Address("echo")
 THERE = Address("echo", "owner/name")

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from ors_client._patience import Patience
+from ors_client._http.deadline import Patience
 
 
 async def _wait():

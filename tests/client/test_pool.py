@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from ors_client._pool import _proxy
+from ors_client._http.pool import _proxy
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 

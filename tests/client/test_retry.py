@@ -5,8 +5,8 @@ import time
 import pytest
 
 from ors_client import RetryPolicy, SessionLost, StatusError, Timeouts, TransportError
-from ors_client._operations import Address, call, ping, version
-from ors_client._retry import Attempts, Fault, is_missing_route, judge_status, retry_after
+from ors_client._protocol.operations import Address, call, ping, version
+from ors_client._protocol.retry import Attempts, Fault, is_missing_route, judge_status, retry_after
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
 

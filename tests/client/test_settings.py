@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from ors_client._settings import KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ors_client._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 
 
 def test_timeouts_have_the_documented_defaults():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ors_client._config import Limits
 from ors_client._errors import LimitExceeded, ProtocolError
-from ors_client._settings import Limits
-from ors_client._stream import End, Forgotten, Raised, Stream, StreamState
+from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
 ID = ("task_id", "0123456789abcdef")
 SENT, STARTED, DONE = StreamState

@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from ors_client._operations import ping
-from ors_client._patience import Loop
-from ors_client._settings import Timeouts
-from ors_client._transport import _Wait
+from ors_client._config import Timeouts
+from ors_client._http.deadline import Loop
+from ors_client._http.transport import _Wait
+from ors_client._protocol.operations import ping
 
 pytestmark = pytest.mark.anyio
 

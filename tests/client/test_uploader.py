@@ -8,9 +8,9 @@ import pytest
 from scripted import Peer
 
 from ors_client import Limits, RetryPolicy, Timeouts
-from ors_client._layout import resolve
-from ors_client._transport import Transport
-from ors_client._uploader import Event, Uploader
+from ors_client._http.transport import Transport
+from ors_client._http.urls import resolve
+from ors_client._rollouts.uploader import Event, Uploader
 
 
 def uploader_to(peer, *, close=5.0, **bounds):

@@ -32,7 +32,7 @@ from ors_client import (
     ToolOutput,
     ToolResultBlock,
 )
-from ors_client._uploader import Event, Uploader
+from ors_client._rollouts.uploader import Event, Uploader
 
 ROOT = Path(__file__).parents[2]
 HELLO = Message(role="user", blocks=[TextBlock(text="hello")])

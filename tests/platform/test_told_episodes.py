@@ -7,7 +7,7 @@ from platforms import NAME, platform, variables
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 from trl_bridge import OpenRewardSpec
-from trl_bridge._telling import tell, words_in, words_of
+from trl_bridge._runtime.rollout_upload import tell, words_in, words_of
 
 
 @pytest.fixture

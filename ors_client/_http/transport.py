@@ -1,0 +1,424 @@
+"""The one module that sends requests, reads streams and sleeps between attempts.
+
+It carries out what the modules above it judge: an `Operation` says what to send, `_stream` what the events mean,
+`_retry` what to do after a failure. It knows keys and the limits on waiting, and nothing of episodes or of how
+connections are made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import anyio
+
+from ors_client._config import Limits, RetryPolicy, Timeouts
+from ors_client._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
+from ors_client._protocol.json import decode, detail, refuses_body_secrets
+from ors_client._protocol.operations import Operation
+from ors_client._protocol.retry import Attempts, Fault, judge_status
+from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
+
+from .backends import Answer, Meter, describe, foreign_errors, meter, was_never_sent
+from .cancellation import see_out
+from .deadline import Loop, Patience
+from .pool import MakeTransport, Pool
+from .redaction import Veil
+from .sse import EventParser
+from .urls import Destination, follow
+
+T = TypeVar("T")
+
+_ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
+# After the result, a stream is read to its end, since only then can its connection be used again.
+_DRAIN_SECONDS = 1.0
+_DRAIN_BYTES = 64 * 2**10
+
+
+_USER_AGENT = f"ors-client/{version('ors-client')}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The text of an answer that is not a fault."""
+
+    text: str
+
+
+class NotYet(TransportError):
+    """Raised by `send_once` where to ask later: there is no room, or a backend or an environment is starting."""
+
+
+class BodySecretsRefused(StatusError):
+    """Raised when a server takes secrets in the header only; the request left nothing behind."""
+
+
+class Transport:
+    """Sends operations to one destination.
+
+    Args:
+        destination: Where to.
+        api_key: Sent to the destination's own hosts, and to no other.
+        timeouts: How long each wait may be.
+        retry: How often what is safe to repeat is repeated.
+        limits: How much a server can make us hold.
+        headers: Sent with every request.
+        veil: What no error shows; a client's transports share one.
+        make: Makes the httpx transport; the default is aiohttp's on asyncio, httpcore's on trio.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        api_key: str | None,
+        timeouts: Timeouts,
+        retry: RetryPolicy,
+        limits: Limits,
+        headers: Mapping[str, str] | None = None,
+        veil: Veil | None = None,
+        make: MakeTransport | None = None,
+    ) -> None:
+        self.destination = destination
+        self.timeouts = timeouts
+        self.limits = limits
+        self.retry = retry
+        self.veil = veil or Veil([] if api_key is None else [api_key])
+        self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
+        self._pool = Pool(make, connect=timeouts.connect)
+        self._answered = False
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        base = {"user-agent": _USER_AGENT, "accept": "*/*", "accept-encoding": "identity"} | given
+        self._anonymous = [(name.encode("ascii"), value.encode("latin-1")) for name, value in base.items()]
+        self._signed = list(self._anonymous)
+        if api_key is not None:
+            self._signed.append((b"x-api-key", api_key.encode("latin-1")))
+
+    def show(self, text: str) -> str:
+        """Return a server's text without the keys and secrets that it may echo."""
+        return self.veil.show(text)
+
+    async def send(
+        self,
+        operation: Operation[T],
+        *,
+        settled: Callable[[T], object] | None = None,
+        crowded: Callable[[], object] | None = None,
+        times: Meter | None = None,
+    ) -> T:
+        """Send an operation, repeat or resume it where that is safe, and read its answer.
+
+        Args:
+            operation: What to send.
+            settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
+                the caller is cancelled is waited for, for `Timeouts.close` seconds.
+            crowded: Called each time the server says that it has no room, before the operation is sent again.
+            times: Where to note what was not the server's time.
+
+        Raises:
+            ORSError: See `_errors`.
+        """
+        token = meter.set(times)
+        try:
+            return await self._send(operation, settled, crowded, times)
+        except ORSError as error:
+            raise self._placed(error, operation) from error.__cause__
+        finally:
+            meter.reset(token)
+
+    async def send_once(self, operation: Operation[T]) -> T:
+        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
+        try:
+            result = await self._attempt(operation, None)
+            if isinstance(result, Fault):
+                asked_later = not result.delivered and result.status is not None
+                asked_later |= result.silent == "response" and operation.awaits_setup
+                raise (NotYet if asked_later else TransportError)(operation.name, reason=result.reason)
+            return self._parse(operation, result.text)
+        except ORSError as error:
+            raise self._placed(error, operation) from error.__cause__
+
+    async def loop(self) -> Loop:
+        """Return the running event loop, which is the connections' own.
+
+        Raises:
+            ClientStateError: It is not.
+        """
+        return await self._pool.bind()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+    async def _send(
+        self,
+        operation: Operation[T],
+        settled: Callable[[T], object] | None,
+        crowded: Callable[[], object] | None,
+        times: Meter | None,
+    ) -> T:
+        stream: Stream | None = None
+        attempts: Attempts | None = None
+        answered_before = self._answered
+        loop = await self._pool.bind()
+        while True:
+            if operation.streamed and (stream is None or operation.idempotent):
+                # What may be sent afresh is never resumed: a second /create_session gets another id.
+                stream = Stream(limits=self.limits)
+            if settled is None:
+                result = await self._attempt(operation, stream)
+            else:
+                result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
+            if isinstance(result, _Answer):
+                return self._parse(operation, result.text)
+            if attempts is None:
+                attempts = Attempts(
+                    operation,
+                    policy=self.retry,
+                    timeouts=self.timeouts,
+                    url=self._address(operation),
+                    answered_before=answered_before,
+                )
+            started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
+            if crowded is not None and result.status == 429:
+                crowded()
+            delay = attempts.after(result, now=loop.now(), started=started)
+            if times is not None and not result.delivered:
+                if result.status is None:
+                    times.connecting += delay
+                else:
+                    times.queued += result.waited + delay
+            await anyio.sleep(delay)
+
+    # --- One attempt -------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> _Answer | Fault:
+        if stream is not None:
+            stream.connect()
+        loop = await self._pool.bind()
+        wait = _Wait(self.timeouts, operation, loop)
+        fault: Fault | None = None
+        with wait:
+            try:
+                answer = await self._exchange(operation, stream, loop)
+                wait.heard()
+                try:
+                    return await self._read(operation, answer, stream, wait)
+                finally:
+                    if not answer.ended:
+                        await _close(answer)
+            except foreign_errors() as error:
+                if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
+                    raise
+                reason = self.show(describe(error, connect=self.timeouts.connect))
+                fault = Fault(reason, delivered=not was_never_sent(error))
+        if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
+            return self._conclude(operation, stream)
+        if fault is None:
+            seconds = getattr(self.timeouts, wait.limit)
+            fault = Fault(f"nothing came for {seconds:g} seconds", delivered=True, silent=wait.limit)
+        return replace(
+            fault,
+            waited=loop.now() - wait.began,
+            alive=wait.last_heard - wait.began,
+            advanced=stream is not None and stream.advanced,
+        )
+
+    async def _settle(
+        self, operation: Operation[T], stream: Stream | None, settled: Callable[[T], object]
+    ) -> _Answer | Fault:
+        result = await self._attempt(operation, stream)
+        if isinstance(result, _Answer):
+            settled(self._parse(operation, result.text))
+        return result
+
+    async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> Answer:
+        """Send the request and return the answer's head, following redirects within the origin by hand."""
+        url = self._hosts[operation.host] + operation.path
+        headers = [*(self._signed if operation.authenticated else self._anonymous), *operation.headers]
+        body = operation.body
+        if stream is not None and stream.task_id is not None and body is not None:
+            body = _resuming(body, stream.task_id)
+        if body is not None:
+            headers.append((b"content-type", b"application/json"))
+        if not operation.idempotent:
+            # After a blocked event loop, a connection whose closing has arrived still looks usable.
+            await loop.look()
+        for _ in range(self.limits.redirects + 1):
+            answer = await self._pool.send(operation.method, url, headers, body)
+            self._answered = True
+            # The others may turn the request into another one.
+            if answer.status not in {307, 308} or not operation.follows:
+                return answer
+            await _close(answer)
+            url = follow(url, answer.headers.get("location", ""), layout=self.destination.layout)
+        raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
+
+    async def _read(
+        self, operation: Operation[Any], answer: Answer, stream: Stream | None, wait: _Wait
+    ) -> _Answer | Fault:
+        if answer.status in {301, 302, 303}:
+            follow(self._address(operation), answer.headers.get("location", ""), layout=self.destination.layout)
+        if not 200 <= answer.status < 300:
+            return self._judge(operation, answer, await self._body(answer, wait, maximum=_ERROR_BODY))
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if stream is None or (operation.json_answer and kind == "application/json"):
+            text = await self._body(answer, wait)
+            # A page for people comes from something before the server, which saw nothing of the request.
+            return _Answer("null" if operation.reads_nothing and kind != "text/html" else text)
+        if kind != "text/event-stream":
+            text = await self._body(answer, wait, maximum=_ERROR_BODY)
+            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
+        await self._follow(answer, stream, wait)
+        if stream.outcome is None:
+            return Fault("the stream ended before its result", delivered=True)
+        return self._conclude(operation, stream)
+
+    async def _follow(self, answer: Answer, stream: Stream, wait: _Wait) -> None:
+        """Read a stream to its end, or for a moment beyond its outcome."""
+        parser = EventParser()
+        size = drained = 0
+        while not answer.ended:
+            data = await answer.read()
+            if not data:
+                continue
+            wait.heard()
+            if wait.draining:
+                drained += len(data)
+                if drained > _DRAIN_BYTES:
+                    return
+            size += len(data)
+            if size > self.limits.result_bytes:
+                raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
+            for event, text in parser.feed(data):
+                stream.receive(event, text)
+            if stream.outcome is not None and not answer.ended:
+                wait.drain()
+        parser.finish()
+
+    async def _body(self, answer: Answer, wait: _Wait, *, maximum: int | None = None) -> str:
+        """Read a whole body; with `maximum`, its beginning, fit to be shown."""
+        limit = self.limits.result_bytes
+        body = bytearray()
+        while not answer.ended:
+            data = await answer.read()
+            if not data:
+                continue
+            wait.heard()
+            body += data
+            if maximum is not None and len(body) >= maximum:
+                break
+            if len(body) > limit:
+                raise LimitExceeded("An answer is too long", limit="result_bytes", maximum=limit)
+        if maximum is not None:
+            return self.show(body[:maximum].decode("utf-8", "replace"))
+        try:
+            return body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
+            raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
+
+    def _judge(self, operation: Operation[Any], answer: Answer, text: str) -> Fault:
+        try:
+            body = decode(text, limits=self.limits)
+        except (ValueError, ORSError):
+            said = text
+        else:
+            said = detail(body)
+            if answer.status == 422 and refuses_body_secrets(body):
+                raise BodySecretsRefused(operation.name, status=422)
+        url = self._address(operation)
+        judgement = judge_status(operation, answer.status, answer.headers, said, url=url, now=time.time())
+        if isinstance(judgement, ORSError):
+            raise judgement
+        return judgement
+
+    def _address(self, operation: Operation[Any]) -> str:
+        return self._hosts[operation.host] + operation.path.partition("?")[0]
+
+    def _placed(self, error: ORSError, operation: Operation[Any]) -> ORSError:
+        """Add the place to an error, which most who raise one do not know, and keep keys and secrets out of it."""
+        return error.at(url=self._address(operation), session_id=operation.session_id, show=self.show)
+
+    # --- Outcomes ----------------------------------------------------------------------------------------------------
+
+    def _conclude(self, operation: Operation[Any], stream: Stream) -> _Answer:
+        outcome = stream.outcome
+        if isinstance(outcome, End):
+            if operation.json_answer and stream.task_id is not None and '"sid"' not in outcome.text:
+                return _Answer(json.dumps({"sid": stream.task_id}))  # the stream's id is the session's
+            return _Answer(outcome.text)
+        if isinstance(outcome, Forgotten):
+            raise ResultLost(
+                operation.name, reason="the server no longer knows the call", session_id=operation.session_id
+            )
+        if isinstance(outcome, Raised) and operation.raised is not None:
+            raise operation.raised(self.show(outcome.text))  # before its message is cut, maybe within a secret
+        raise ProtocolError(f"{operation.name} ended without a result")
+
+    def _parse(self, operation: Operation[T], text: str) -> T:
+        try:
+            return operation.parse(decode(text, limits=self.limits))
+        except ValueError as error:
+            # A model's own message quotes its input, which may be anything; the first line says what is wrong.
+            said = self.show(str(error)).partition("\n")[0]
+            problem = f"{operation.name} was answered with something else than the standard says ({said})"
+            raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
+
+
+class _Wait(Patience):
+    """The limit on the present wait of one attempt, and when the server was last heard."""
+
+    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit")
+
+    def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
+        # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
+        self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
+        if operation.awaits_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
+            self.limit = "close"
+        self._now = loop.now
+        self.began = self.last_heard = loop.now()
+        super().__init__(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
+        self._silence = timeouts.silence
+        # The stream that starts a session may show life for ever and bring nothing; a call may run while it does.
+        self._end = self.began + timeouts.start_up if operation.streamed and operation.idempotent else math.inf
+        self.draining = False
+
+    def heard(self) -> None:
+        """Note a sign of life: from now on the limit is on silence."""
+        self.last_heard = self._now()
+        # An answer that comes at the very moment the limit runs out does not change which limit it was.
+        if not self.draining and not self.scope.cancel_called:
+            silent = self.last_heard + self._silence
+            if silent < self._end:
+                self.limit = "silence"
+                self.until(silent)
+            elif self.limit != "start_up":  # set once: setting it again would put off its last look
+                self.limit = "start_up"
+                self.until(self._end)
+
+    def drain(self) -> None:
+        """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
+        if not self.draining:
+            self.draining = True
+            self.until(self._now() + _DRAIN_SECONDS)
+
+
+def _resuming(body: bytes, task_id: str) -> bytes:
+    # The body is ours, a JSON object; writing the id into its end spares parsing arguments that may be large.
+    return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
+
+
+async def _close(answer: Answer) -> None:
+    # Cancellation must not leave a connection behind that neither side uses.
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _DRAIN_SECONDS):
+        try:
+            await answer.aclose()
+        except foreign_errors():  # it was broken, and is closed now
+            pass

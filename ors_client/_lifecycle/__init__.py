@@ -1,0 +1,1 @@
+"""A session on its server, from its id to its deletion."""

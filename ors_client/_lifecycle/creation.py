@@ -1,0 +1,187 @@
+"""How a session comes to be on a server, and how it ends there.
+
+An id first, then the episode; whatever goes wrong in between, no id is left behind. It does not wait for the
+environment's setup, and knows nothing of what the episode is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+
+import anyio
+
+from ors_client._errors import (
+    EnvironmentNotFound,
+    ORSError,
+    OutcomeUnknown,
+    SessionLost,
+    SetupFailed,
+    StatusError,
+    TransportError,
+)
+from ors_client._http.cancellation import see_out
+from ors_client._http.credentials import Secrets
+from ors_client._http.transport import BodySecretsRefused
+from ors_client._protocol.operations import Address, Episode, create, create_session
+from ors_client._protocol.retry import backoff
+from ors_client._types import JSONValue
+
+from .keepalive import Entry, end
+from .server import Server, deployment_of
+
+_logger = logging.getLogger("ors_client")
+
+
+class Opening:
+    """The way to an episode that runs. It may be cancelled at any moment, and tells what it has got by then.
+
+    Args:
+        server: Where.
+        place: Which environment: its name and variant, as the caller gave them.
+        episode: What to start.
+        secrets: For the environment.
+        env_overrides: For its container.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        place: tuple[str | None, str | None],
+        episode: Episode,
+        *,
+        secrets: Secrets | None,
+        env_overrides: Mapping[str, JSONValue] | None,
+    ) -> None:
+        self.session_id: str | None = None
+        """The latest id; it stays when the session is gone."""
+        self.entry: Entry | None = None
+        """The session, while there is one to delete."""
+        self.address: Address | None = None
+        """The environment, once it was found."""
+        self._server = server
+        self._place = place
+        self._deployment = deployment_of(place[0])
+        self._episode = episode
+        self._secrets = secrets
+        self._env_overrides = env_overrides
+
+    async def run(self) -> None:
+        """Start the episode.
+
+        Raises:
+            ORSError: It did not start; what was there of it is deleted.
+        """
+        server = self._server
+        server.check()
+        if not server.must_lend(*self._place):
+            self.address = await server.address(*self._place)
+        header, body = await server.secrets(self._secrets, self._deployment)
+        attempts = server.transport.retry.attempts
+        reason = ""
+        for attempt in range(attempts):
+            if attempt:
+                await anyio.sleep(backoff(server.transport.retry, attempt))
+            entry = await self._obtain(header)
+            try:
+                if self.address is None:
+                    self.address = await server.address(*self._place, session_id=entry.session_id)
+                await self._create(self.address, entry, header, body)
+            except SessionLost as error:
+                # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
+                # id without an episode can't be pinged, and costs nothing.
+                reason = error.reason
+                server.keepalive.disown(entry)
+                self.entry = None
+            except OutcomeUnknown as error:
+                # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
+                # this id is given up, and deleted once more when the constructor may have registered it.
+                reason = error.reason
+                server.keepalive.abandon(entry)
+                self.entry = None
+            except ORSError as error:
+                self.entry = None
+                await remove(server, entry)
+                raise await self._as_failed_create(error) from error
+            else:
+                return
+        url = server.transport.destination.layout.sessions
+        raise TransportError("opening a session", reason=reason, attempts=attempts, url=url)
+
+    async def _obtain(self, secrets_header: str | None) -> Entry:
+        """Get a session's id; from then on it is in the ledger."""
+        entries: list[Entry] = []
+        deployment = self._deployment
+
+        def own(session_id: str) -> None:
+            self.session_id = session_id
+            self.entry = self._server.keepalive.own(session_id, deployment=deployment)
+            entries.append(self.entry)
+
+        operation = create_session(
+            deployment=deployment,
+            env_overrides=self._env_overrides,
+            secrets_header=None if deployment is None else secrets_header,
+        )
+        await self._server.transport.send(operation, settled=own, crowded=self._server.make_room)
+        return entries[0]
+
+    async def _create(self, address: Address, entry: Entry, header: str | None, body: Mapping[str, str] | None) -> None:
+        def settle(_: None = None) -> None:
+            entry.unsettled = False
+
+        send = self._server.transport.send
+        make = partial(create, address, entry.session_id, self._episode)
+        entry.unsettled = entry.begun = True
+        try:
+            try:
+                await send(make(secrets_header=header, secrets_body=body), settled=settle)
+            except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
+                self._server.refused_body_secrets()
+                await send(make(secrets_header=header), settled=settle)
+        except OutcomeUnknown:
+            raise
+        except ORSError as error:  # the server's answer, or the certainty that it saw no request
+            settle()
+            entry.refused = isinstance(error, StatusError)
+            raise
+
+    async def _as_failed_create(self, error: ORSError) -> ORSError:
+        if self.address is None or not isinstance(error, StatusError):
+            return error
+        if error.status == 404 and error.detail.startswith("unknown environment"):
+            available: list[str] = []
+            with suppress(ORSError):  # what was listed before is no longer so
+                available = await self._server.list_anew(self._deployment)
+            return EnvironmentNotFound(
+                self.address.environment, available=available, url=error.url, session_id=error.session_id
+            )
+        if error.status == 500:
+            return SetupFailed(error.detail, url=error.url, session_id=error.session_id)
+        return error
+
+
+async def remove(server: Server, entry: Entry) -> None:
+    """Delete a session within `Timeouts.close` seconds; what fails is tried again in the background."""
+    transport = server.transport
+    confirmed = False
+
+    async def delete() -> None:
+        nonlocal confirmed
+        entry.on_lost = None
+        with anyio.move_on_after(transport.timeouts.close):
+            try:
+                await end(entry, transport.send, split=transport.destination.layout.is_split)
+            except ORSError as error:
+                _logger.debug("A session was not deleted yet: %s", error)
+                return
+            server.keepalive.disown(entry)
+            confirmed = True
+
+    try:
+        await see_out(delete, grace=transport.timeouts.close)
+    finally:
+        if not confirmed:
+            server.keepalive.abandon(entry)

@@ -1,0 +1,369 @@
+"""Keeps sessions alive, and deletes those that nobody else can, on a thread and connections of its own.
+
+A running tool call does not refresh a session on the servers, a training step can block the caller's event loop for
+minutes, and a busy pool has no room for a ping. So each client has one thread with one event loop, which pings all of
+its sessions, each at a moment of its own. The same thread holds the ledger of sessions that are open on the server: it
+still runs when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here,
+at the latest when the client is closed or the interpreter exits.
+
+It judges one thing, when a session counts as lost. What is called back is called on this thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ors_client._config import KeepalivePolicy
+from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
+from ors_client._http.background import EXIT_SECONDS, Background
+from ors_client._http.transport import NotYet, Transport
+from ors_client._protocol.operations import Operation, delete, delete_session, ping
+from ors_client._protocol.retry import is_missing_route
+
+_logger = logging.getLogger("ors_client")
+
+# Seconds between the tries to delete a session in the background. The last outlives a server's restart.
+_DELETE_AGAIN = (0.0, 1.0, 5.0, 30.0)
+
+# A constructor that runs when its session is deleted registers the session afterwards; these outlast most of them.
+_DELETE_LATER = (3.0, 10.0, 30.0)
+_LOOK_EVERY = 0.5  # for such a session, while the client closes
+
+# Multiples of the golden ratio, modulo one, are spread evenly however many there are.
+_GOLDEN = 0.618033988749895
+
+# Pings that are due within this share of an interval go together, since waking up for one costs more than the ping. A
+# thousand sessions are pinged by twenty, which is no load for a server.
+_TOGETHER = 0.02
+
+# After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
+_FAILURES = 3
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A session that is open on the server, as the ledger knows it.
+
+    Args:
+        session_id: Its id.
+        deployment: Of the catalogue, where it belongs to one.
+        on_lost: Called with the reason when the server no longer has it; set while it is pinged.
+        due: When it is to be pinged next, on the monotonic clock.
+        alive_at: When a ping last succeeded.
+        failures: Pings that failed since.
+        unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
+        begun: Its `/create` was sent, so that there may be an episode to end.
+        refused: Its `/create` was refused, so that there may be nothing but the id to give back.
+        witness: What tells a server without a ping route from one that is not there; set while it is pinged.
+    """
+
+    session_id: str
+    deployment: str | None
+    on_lost: Callable[[str], None] | None = None
+    due: float = 0.0
+    alive_at: float = 0.0
+    failures: int = 0
+    unsettled: bool = False
+    begun: bool = False
+    refused: bool = False
+    witness: Operation[object] | None = None
+
+
+async def end(entry: Entry, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
+    """End a session: its episode, and its id in the split layout or where no episode was begun.
+
+    Single servers end the id with the episode, if they keep ids at all.
+    """
+    if entry.begun or not split:
+        with contextlib.suppress(SessionLost):
+            await send(delete(entry.session_id, deployment=entry.deployment))
+    if split or entry.refused or not entry.begun:
+        try:
+            await send(delete_session(entry.session_id, deployment=entry.deployment))
+        except SessionLost:
+            pass
+        except StatusError as error:
+            if not is_missing_route(error):  # a server without such a route keeps no ids
+                raise
+
+
+class Keepalive:
+    """The sessions of one client, which must be closed.
+
+    Args:
+        make_transport: Makes the transport of the thread; calls have another.
+        policy: How often to ping, and how long to bear silence.
+        split: Whether session ids are given back as well, which single servers ignore.
+        close: Seconds that the deletions at the end may take.
+    """
+
+    def __init__(
+        self, make_transport: Callable[[], Transport], *, policy: KeepalivePolicy, split: bool, close: float
+    ) -> None:
+        self.leaked = 0
+        """How many sessions could not be confirmed deleted."""
+        self.policy = policy
+        self._split = split
+        self._close = close
+        self._make_transport = make_transport
+        self._ledger: dict[str, Entry] = {}
+        self._numbers = itertools.count(1)
+        # Deployments: those that answered a ping, so that they have a route for it, and those found to have none.
+        self._pinged: set[str | None] = set()
+        self._unpingable: set[str | None] = set()
+        self._thread: Background | None = None
+        self._closed = False
+        self._process = os.getpid()
+        # Guards that one thread is started, and that nothing is entered once the last deletions are chosen. It is
+        # re-entrant as a garbage collection within it may abandon a session.
+        self._guard = threading.RLock()
+
+    def __len__(self) -> int:
+        """Return how many sessions are open, as far as is known."""
+        return len(self._ledger)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a thread to end."""
+        return self._thread is not None
+
+    def own(self, session_id: str, *, deployment: str | None = None) -> Entry:
+        """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
+        entry = Entry(session_id, deployment)
+        with self._guard:
+            self._running()
+            self._ledger[session_id] = entry
+        return entry
+
+    def watch(self, entry: Entry, on_lost: Callable[[str], None], *, witness: Operation[object] | None = None) -> None:
+        """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it.
+
+        Args:
+            entry: The session.
+            on_lost: Called on the thread.
+            witness: A request that a server which is there answers; without it, no ping route is held to be missing.
+        """
+        entry.on_lost = on_lost
+        entry.witness = witness
+        entry.alive_at = time.monotonic()
+        entry.due = entry.alive_at + self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
+        self._running().post(lambda thread: self._beat_at(entry.due, thread, entry))
+
+    def disown(self, entry: Entry) -> None:
+        """Strike a session that the server confirmed deleted, or lost."""
+        entry.on_lost = None
+        self._ledger.pop(entry.session_id, None)
+
+    def abandon(self, entry: Entry) -> None:
+        """Delete a session in the background; more than once where it may yet begin."""
+        entry.on_lost = None
+        with contextlib.suppress(ClientStateError):  # after a fork the session is the parent's to delete
+            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry)))
+
+    def later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call `function` on the thread after `seconds`, unless the client is closed before."""
+        with contextlib.suppress(ClientStateError):
+            self._running().post(lambda thread: thread.later(seconds, function))
+
+    def close(self, within: float | None = None) -> None:
+        """Delete what is open and end the thread; blocks for about the close limit at most."""
+        atexit.unregister(self._at_exit)
+        with self._guard:
+            thread, self._thread = self._thread, None
+            self._closed = True
+        if thread is None or self._process != os.getpid():
+            return
+        seconds = self._close if within is None else within
+        for entry in list(self._ledger.values()):  # others strike theirs meanwhile
+            entry.on_lost = None
+        thread.stop(self._delete_all, within=seconds)
+        for entry in list(self._ledger.values()):
+            self._report(entry, "the client was closed")
+
+    # --- On the thread -----------------------------------------------------------------------------------------------
+
+    def _running(self) -> Background:
+        if self._process != os.getpid():
+            raise ClientStateError(AFTER_FORK)
+        with self._guard:
+            if self._closed:
+                raise ClientStateError(CLOSED)
+            if self._thread is None:
+                self._thread = Background(self._make_transport, name="ors-client-keepalive")
+                atexit.register(self._at_exit)
+            return self._thread
+
+    def _at_exit(self) -> None:
+        self.close(min(self._close, EXIT_SECONDS))
+
+    def _beat_at(self, moment: float, thread: Background, entry: Entry) -> None:
+        early = moment % (self.policy.interval * _TOGETHER)
+        thread.later(moment - early - time.monotonic(), partial(self._beat, thread, entry))
+
+    def _beat(self, thread: Background, entry: Entry) -> None:
+        if entry.on_lost is not None and entry.deployment not in self._unpingable:
+            thread.spawn(self._ping(thread, entry))
+
+    async def _ping(self, thread: Background, entry: Entry) -> None:
+        began = time.monotonic()
+        failed = False
+        try:
+            if not await self._find_ping_route(thread.transport, entry):
+                return
+        except SessionLost as error:
+            self._lose(entry, error.reason)
+            self.disown(entry)
+            return
+        except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
+            if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
+                failed = True
+                entry.failures += 1
+            foreseen = isinstance(error, ORSError)
+            problem = error.message if foreseen else thread.transport.show(repr(error))
+            silent = time.monotonic() - entry.alive_at
+            if entry.failures >= _FAILURES and silent >= self.policy.tolerance:
+                self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")
+                return
+            _logger.log(logging.DEBUG if foreseen else logging.WARNING, "A ping failed: %s", problem)
+        else:
+            entry.alive_at = began
+            entry.failures = 0
+        interval, now = self.policy.interval, time.monotonic()
+        together = interval * _TOGETHER
+        # Each keeps its own beat: those that were late together, as after a stall, must not stay together.
+        if (behind := now + together - entry.due) >= 0.0:
+            entry.due += interval * (1 + behind // interval)
+        rest = entry.due - now
+        if failed:  # not one beat is skipped for it, and the others that it takes must fail while the tolerance lasts
+            left = self.policy.tolerance - (now - entry.alive_at)
+            rest = min(rest, interval - (now - began) + together, left / max(_FAILURES - entry.failures, 1) + together)
+        self._beat_at(now + max(rest, interval / 10), thread, entry)
+
+    def _lose(self, entry: Entry, reason: str) -> None:
+        on_lost, entry.on_lost = entry.on_lost, None
+        if on_lost is not None:
+            on_lost(reason)
+
+    async def _find_ping_route(self, transport: Transport, entry: Entry) -> bool:
+        """Ping, and tell whether there is a route for it.
+
+        A proxy that was restarted and has not found its server yet answers 404 to everything, with a page or with the
+        words of a web framework; the sessions behind it may be alive or gone. So the route is missing only where no
+        ping was ever answered, the server answers another request now, and a second ping gets a 404 after it. Otherwise
+        the 404 is a fault like others: the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
+        """
+        asked = ping(entry.session_id, deployment=entry.deployment)
+        try:
+            await transport.send_once(asked)
+        except StatusError as error:
+            if not self._may_be_missing(entry, error) or entry.witness is None:
+                raise
+            await _hear(transport, entry.witness)
+            try:
+                await transport.send_once(asked)
+            except StatusError as again:
+                if not self._may_be_missing(entry, again):
+                    raise
+            else:
+                self._pinged.add(entry.deployment)
+                return True
+            if entry.deployment not in self._unpingable:
+                self._unpingable.add(entry.deployment)
+                _logger.warning(
+                    "The server has no ping route, so sessions can't be kept alive between calls and end when it "
+                    "decides: %s",
+                    error,
+                )
+            return False
+        self._pinged.add(entry.deployment)
+        return True
+
+    def _may_be_missing(self, entry: Entry, error: StatusError) -> bool:
+        return entry.deployment not in self._pinged and is_missing_route(error)
+
+    async def _delete(self, transport: Transport, entry: Entry) -> None:
+        problem = ""
+        for delay in _DELETE_AGAIN:
+            await asyncio.sleep(delay)
+            try:
+                await self._delete_once(transport, entry)
+            except ORSError as error:
+                problem = str(error)
+            except Exception as error:  # noqa: BLE001 - the top of a thread: the session is still to be deleted
+                problem = transport.show(repr(error))
+            else:
+                break
+        else:
+            self._report(entry, problem)
+            return
+        # It stays in the ledger meanwhile, so that a client which closes looks after it.
+        for delay in _DELETE_LATER:
+            if not entry.unsettled:
+                break
+            await asyncio.sleep(delay)
+            with contextlib.suppress(ORSError):
+                await self._delete_once(transport, entry)
+        self.disown(entry)
+
+    async def _delete_once(self, transport: Transport, entry: Entry) -> None:
+        if entry.unsettled:
+            # An episode that answers has begun, and does not begin again. Before, openreward answers 404.
+            with contextlib.suppress(ORSError):
+                await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
+                entry.unsettled = False
+        await end(entry, transport.send_once, split=self._split)
+
+    async def _delete_all(self, transport: Transport) -> None:
+        async def confirm(entry: Entry) -> None:
+            with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
+                while True:
+                    try:
+                        await self._delete_once(transport, entry)
+                        break
+                    except NotYet:  # as its backend is starting, there is time left to ask again
+                        await asyncio.sleep(_LOOK_EVERY)
+                try:
+                    await self._delete_when_begun(transport, entry)
+                finally:
+                    self.disown(entry)
+
+        await asyncio.gather(*(confirm(entry) for entry in list(self._ledger.values())))
+
+    async def _delete_when_begun(self, transport: Transport, entry: Entry) -> None:
+        while entry.unsettled:
+            await asyncio.sleep(_LOOK_EVERY)
+            await self._delete_once(transport, entry)
+
+    def _report(self, entry: Entry, problem: str) -> None:
+        if self._ledger.pop(entry.session_id, None) is not None:
+            self.leaked += 1
+            _logger.warning(
+                "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",
+                entry.session_id,
+                problem,
+            )
+
+
+async def _hear(transport: Transport, witness: Operation[object]) -> None:
+    """Ask for an answer that only a server gives; its author's error is one, a missing route and a gateway's are not.
+
+    Raises:
+        ORSError: There was none; `NotYet` where there may be one once the setup is done.
+    """
+    try:
+        await transport.send_once(witness)
+    except ProtocolError:
+        pass
+    except StatusError as error:
+        if is_missing_route(error):
+            raise

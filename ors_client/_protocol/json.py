@@ -1,0 +1,150 @@
+"""JSON as the servers read and write it: strict in what is sent, bounded in what is taken.
+
+Knows nothing of endpoints. What it refuses to send raises `TypeError` or `ValueError`, before any request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ors_client._config import Limits
+from ors_client._errors import LimitExceeded
+from ors_client._types import JSONValue
+
+# Characters from which on looking at the few parts of a long result beats looking at its text, three times over.
+_LONG = 2**16
+
+
+def encode(value: Mapping[str, object], name: str = "body") -> bytes:
+    """Write JSON as the servers read it, ASCII only; errors call it `name`.
+
+    Raises:
+        TypeError: A value is not JSON, or a key is not a string.
+        ValueError: A number is not finite, or the value contains itself.
+    """
+    _check_json(value, name)
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+# Most of what is sent; checking for an abstract class costs ten times as much.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _check_json(value: object, where: str) -> None:
+    # json.dumps would write {1: "x"} as {"1": "x"} and a tuple as a list: what the caller meant is then a guess.
+    pending: list[tuple[object, str, int]] = [(value, where, 0)]
+    while pending:
+        item, place, depth = pending.pop()
+        if depth > 500:  # half of Python's recursion limit, which the encoder would meet
+            raise ValueError(f"{where} is nested more than 500 deep or contains itself.")
+        if type(item) in _PLAIN:
+            continue
+        if isinstance(item, Mapping):
+            for key, inner in cast("Mapping[object, object]", item).items():
+                if not isinstance(key, str):
+                    raise TypeError(f"A key of {place} is {key!r}; the keys of a JSON object are strings.")
+                pending.append((inner, f"{place}.{key}", depth + 1))
+        elif isinstance(item, list | tuple):
+            pending.extend((inner, f"{place}[]", depth + 1) for inner in cast("Sequence[object]", item))
+        elif not isinstance(item, str | int | float):
+            raise TypeError(f"{place} is a {type(item).__name__}, which JSON does not have: {item!r}.")
+
+
+def decode(text: str, *, limits: Limits) -> JSONValue:
+    """Read JSON from a server.
+
+    Raises:
+        ValueError: It is not JSON.
+        LimitExceeded: It is nested deeper than `Limits.schema_depth`.
+    """
+    try:
+        return _decode(text, limits)
+    except RecursionError:  # a limit may be set higher than Python can go
+        raise _too_deep(limits) from None
+
+
+def _decode(text: str, limits: Limits) -> JSONValue:
+    value = cast("JSONValue", json.loads(text))
+    if len(text) > _LONG and _is_plain(value, most=limits.schema_depth):
+        return value
+    if text.count("[") + text.count("{") > limits.schema_depth:
+        _check_depth(value, limits)
+    # JavaScript servers cut strings between surrogates and escape the halves; no Python text may hold them.
+    escaped = "\\u" in text and ("\\ud" in text or "\\uD" in text)
+    return _without_surrogates(value) if escaped else value
+
+
+def _is_plain(value: JSONValue, *, most: int) -> bool:
+    """Tell whether a value has few parts, and so is not deep, and no characters that may need repair."""
+    pending: list[JSONValue] = [value]
+    for _ in range(most):
+        if not pending:
+            return True
+        item = pending.pop()
+        if isinstance(item, str):
+            if not item.isascii():
+                return False
+        elif isinstance(item, dict):
+            pending.extend(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return not pending
+
+
+def _too_deep(limits: Limits) -> LimitExceeded:
+    return LimitExceeded("The answer is nested too deeply", limit="schema_depth", maximum=limits.schema_depth)
+
+
+def _check_depth(value: JSONValue, limits: Limits) -> None:
+    level: list[JSONValue] = [value]
+    depth = 0
+    while level:
+        inner: list[JSONValue] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        level = [item for item in inner if isinstance(item, dict | list)]
+        depth += 1
+        if depth > limits.schema_depth:
+            raise _too_deep(limits)
+
+
+def _without_surrogates(value: JSONValue) -> JSONValue:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {str(_without_surrogates(key)): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def detail(value: JSONValue) -> str:
+    """Return what an error body says, without the input that a 422 echoes (it may hold a secret)."""
+    said = value.get("detail", value.get("error", value.get("message", ""))) if isinstance(value, dict) else value
+    if isinstance(said, str):
+        return said
+    if isinstance(said, list):
+        return "; ".join(_field_error(item) for item in said)
+    return "" if said is None else json.dumps(said)
+
+
+def _field_error(item: JSONValue) -> str:
+    if not isinstance(item, dict):
+        return str(item)
+    place = item.get("loc")
+    where = ".".join(map(str, place)) if isinstance(place, list) else ""
+    return f"{where}: {item.get('msg', '')}" if where else str(item.get("msg", ""))
+
+
+def refuses_body_secrets(value: JSONValue) -> bool:
+    """Tell whether a 422 says that this server takes secrets in the header only (openreward from 0.1.70)."""
+    said = value.get("detail") if isinstance(value, dict) else None
+    return isinstance(said, list) and any(
+        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in said
+    )

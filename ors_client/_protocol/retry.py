@@ -1,0 +1,280 @@
+"""What to do after a failure, given what is known of the request's delivery: a delay, or the error to raise.
+
+Three questions decide, in this order:
+
+1. Did the server refuse to run it, or never see it? (connection never made, 429, 503 with `X-Backend-State: starting`)
+   Sending it again is safe. Who said "not yet", and a server that has answered before and is gone, is waited for until
+   `Timeouts.start_up`; an address that never answered gets `RetryPolicy.attempts`.
+2. Did the call start under an id we know? Reconnecting resumes the same run. A connection that brought more of the
+   result, or stayed alive for a while, is progress; `RetryPolicy.attempts` connections in a row without any are not.
+3. Otherwise it may have run. What only reads is repeated, up to `RetryPolicy.attempts`. What steps an episode is not:
+   `OutcomeUnknown`.
+
+`Retry-After` is kept, unless it is longer than `Timeouts.start_up`: then there is no next attempt.
+
+No I/O, no clock: time is an argument.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from ors_client._config import RetryPolicy, Timeouts
+from ors_client._errors import (
+    AuthenticationError,
+    BillingError,
+    CapacityError,
+    DeadlineExceeded,
+    ORSError,
+    OutcomeUnknown,
+    SessionLost,
+    StatusError,
+    TransportError,
+    tells_of_no_route,
+)
+
+from .operations import Operation
+
+# A connection that lives this long has shown the server at work; shorter ones prove nothing but that it accepts.
+_LIFE = 5.0
+
+# Gateways answer these when they lost the server; 520 to 530 are a large CDN's. The server may have run the request.
+_GATEWAY = frozenset({502, 503, 504, *range(520, 528), 530})
+
+_NO_EPISODE = "Active environment not found"
+# The rest of a line is read from its first "session" alone: from each of many, it would be read as often.
+_NO_SESSION = re.compile(
+    r"^(?>.*?\bsession\b).*\b(?:not found|unknown|expired|deleted|terminated|gone)\b|\bunknown session\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failed attempt.
+
+    Args:
+        reason: What happened, for a message.
+        delivered: Whether the server may have begun to act on the request.
+        status: The HTTP status, where one came.
+        detail: What the answer's body said.
+        retry_after: Seconds that the server asked to wait.
+        silent: The name of the limit that ran out, where one did.
+        waited: Seconds that the attempt took.
+        advanced: The stream brought more of the result than any before it.
+        alive: Seconds from the connection's start to the last byte received.
+    """
+
+    reason: str
+    delivered: bool
+    status: int | None = None
+    detail: str = ""
+    retry_after: float | None = None
+    silent: str | None = None
+    waited: float = 0.0
+    advanced: bool = False
+    alive: float = 0.0
+
+
+def judge_status(
+    operation: Operation[object],
+    status: int,
+    headers: Mapping[str, str],
+    detail: str,
+    *,
+    url: str,
+    now: float,
+) -> Fault | ORSError:
+    """Tell what an error status means: a fault to recover from, or an error to raise.
+
+    Args:
+        operation: What was asked.
+        status: At least 300.
+        headers: The answer's, with names in any case.
+        detail: What its body says, redacted.
+        url: Where it came from.
+        now: Seconds since the epoch, for a `Retry-After` date.
+    """
+    wait = retry_after(headers, now=now)
+    starting = status == 503 and headers.get("x-backend-state", "").lower() == "starting"
+    if status == 429 or starting:
+        reason = "the environment's backend is still starting" if starting else "the server has no room (HTTP 429)"
+        return Fault(reason, delivered=False, status=status, detail=detail, retry_after=wait)
+    # Behind the catalogue's API stands no environment whose exception a 500 would be.
+    if status in _GATEWAY or (status == 500 and operation.host == "api"):
+        return Fault(f"HTTP {status}", delivered=True, status=status, detail=detail, retry_after=wait)
+    session_id = operation.session_id
+    # A gateway has words of its own for a session that is gone.
+    gone = status == 410 or (status == 404 and (detail.startswith(_NO_EPISODE) or _NO_SESSION.search(detail)))
+    if session_id is not None and gone:
+        return SessionLost(session_id, reason=f"HTTP {status} {detail}", url=url)
+    kind = {401: AuthenticationError, 403: AuthenticationError, 402: BillingError}.get(status, StatusError)
+    return kind(operation.name, status=status, detail=detail, url=url, session_id=session_id)
+
+
+def is_missing_route(error: StatusError) -> bool:
+    """Tell a route that an older or hand-written server does not have from other meanings of 404.
+
+    A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
+    """
+    return tells_of_no_route(error.status, error.detail)
+
+
+def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait before the `nth` repetition, from 1, where the server asked for no other.
+
+    Args:
+        policy: How fast.
+        nth: Which one.
+        draw: A number in [0, 1), for the jitter.
+    """
+    # The exponent is capped because 2.0 ** 2000 overflows, not because a delay could be that long.
+    delay = min(policy.max_delay, policy.first_delay * 2.0 ** min(nth - 1, 30))
+    return delay * (1.0 - policy.jitter * draw())
+
+
+def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Read `Retry-After`, in seconds or as an HTTP date (RFC 9110, 10.2.3); `None` where it says nothing usable."""
+    value = headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    if value.replace(".", "", 1).isdecimal():
+        return float(value)
+    try:
+        # The server's own clock, where it tells it: its date is meaningless on ours if they differ.
+        sent = headers.get("date")
+        return max(0.0, _timestamp(value) - (_timestamp(sent) if sent else now))
+    except (ValueError, OverflowError):  # a year of twenty digits is the latter
+        return None
+
+
+def _timestamp(date: str) -> float:
+    moment = parsedate_to_datetime(date)
+    # An asctime date names no zone, and is in UTC like every HTTP date.
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class Attempts:
+    """The attempts of one operation, and whether there is a next one.
+
+    Args:
+        operation: What is attempted.
+        policy: How often and how fast.
+        timeouts: Of which `start_up` bounds waiting for a server that said, or has shown, that it will be there.
+        url: For messages.
+        answered_before: Whether this server has ever answered this client.
+        draw: A number in [0, 1), for the jitter.
+    """
+
+    def __init__(
+        self,
+        operation: Operation[object],
+        *,
+        policy: RetryPolicy,
+        timeouts: Timeouts,
+        url: str,
+        answered_before: bool,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.count = 0
+        self._operation = operation
+        self._session_id = operation.session_id
+        self._policy = policy
+        self._timeouts = timeouts
+        self._url = url
+        self._answered_before = answered_before
+        self._draw = draw
+        self._fruitless = 0
+        self._waits = 0
+        self._waiting_since: float | None = None
+
+    def after(self, fault: Fault, *, now: float, started: bool = False) -> float:
+        """Return the seconds to wait before the next attempt.
+
+        Args:
+            fault: What ended the last one.
+            now: On a monotonic clock.
+            started: Whether the call runs under an id that is known, so that it can be resumed.
+
+        Raises:
+            ORSError: There is no next attempt.
+        """
+        self.count += 1
+        if fault.status is not None or fault.delivered:  # it answered, or at least accepted the connection
+            self._answered_before = True
+        if started and (fault.advanced or fault.alive >= _LIFE):
+            self._fruitless = self._waits = 0
+            self._waiting_since = None
+        if self._can_wait(fault):
+            return self._wait(fault, now)
+        self._waiting_since = None
+        if fault.delivered and not started:
+            if not self._operation.idempotent:
+                raise OutcomeUnknown(
+                    self._operation.name,
+                    reason=fault.reason,
+                    attempts=self.count,
+                    url=self._url,
+                    session_id=self._session_id,
+                )
+            if fault.silent is not None:
+                seconds = getattr(self._timeouts, fault.silent)
+                raise DeadlineExceeded(
+                    self._operation.name,
+                    limit=fault.silent,
+                    seconds=seconds,
+                    url=self._url,
+                    session_id=self._session_id,
+                )
+        self._fruitless += 1
+        asked = fault.retry_after or 0.0
+        too_long = asked >= self._timeouts.start_up  # or a server could make its client sleep for days
+        if too_long or self._fruitless >= self._policy.attempts:
+            raise TransportError(
+                self._operation.name,
+                reason=f"{fault.reason}, with a Retry-After of {asked:g} seconds" if too_long else fault.reason,
+                attempts=self.count,
+                url=self._url,
+                session_id=self._session_id,
+            )
+        return self._delay(self._fruitless, fault.retry_after)
+
+    def _can_wait(self, fault: Fault) -> bool:
+        if not fault.delivered:
+            return fault.status is not None or self._answered_before
+        # ors-sdk sends no byte until setup is done, for as long as that takes; asking again is safe.
+        return fault.silent == "response" and self._operation.awaits_setup and self._operation.idempotent
+
+    def _wait(self, fault: Fault, now: float) -> float:
+        if self._waiting_since is None:
+            self._waiting_since = now - fault.waited
+        self._waits += 1
+        delay = 0.0 if fault.silent else self._delay(self._waits, fault.retry_after)
+        if now + delay < self._waiting_since + self._timeouts.start_up:
+            return delay
+        name = self._operation.name
+        if fault.status == 429:
+            raise CapacityError(
+                name, detail=fault.detail, retry_after=fault.retry_after, url=self._url, session_id=self._session_id
+            )
+        if fault.delivered or fault.status is not None:
+            raise DeadlineExceeded(
+                f"{name} ({fault.reason})",
+                limit="start_up",
+                seconds=self._timeouts.start_up,
+                url=self._url,
+                session_id=self._session_id,
+            )
+        raise TransportError(name, reason=fault.reason, attempts=self.count, url=self._url, session_id=self._session_id)
+
+    def _delay(self, nth: int, asked: float | None) -> float:
+        if asked is not None:
+            wait = max(asked, self._policy.first_delay)  # "0" is no invitation to ask in a loop
+            # Never sooner than asked, but not all who were refused together at the same moment.
+            return wait + self._policy.jitter * self._draw() * min(wait, self._policy.max_delay)
+        return backoff(self._policy, nth, draw=self._draw)

@@ -1,0 +1,1 @@
+"""Uploads rollouts to the catalogue."""

@@ -1,0 +1,1 @@
+"""What the bridge and the evaluation both write. Private to users."""

@@ -1,0 +1,1 @@
+"""What a model sees of an environment: content, conversations, tools and their schemas."""

@@ -1,0 +1,1 @@
+"""One episode behind what TRL holds."""

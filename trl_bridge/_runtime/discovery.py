@@ -1,0 +1,201 @@
+"""What a server is asked before training: which tasks there are, and which tools their episodes have.
+
+Coroutines over an `AsyncEnvironment`, in as few requests as the server allows. They answer with what the server said,
+in its order; making rows and methods of it is for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from tqdm.auto import tqdm
+
+from ors_client import AsyncEnvironment, AsyncSession, ORSError, StatusError, Task, TaskRef, ToolSpec
+from trl_bridge._settings import Secrets
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AT_ONCE = 16  # requests of discovery at one time: fast enough for hundreds, and no burst that a small server refuses
+_SAMPLE = 4  # tasks whose tools are looked at when nobody named tasks: each costs a session, which may cost a container
+_SPARSE = 4  # a range is fetched whole unless it holds more than this many tasks for every one that is wanted
+
+
+async def fetch_tasks(
+    environment: AsyncEnvironment,
+    split: str,
+    *,
+    num_tasks: int | None = None,
+    indices: Sequence[int] | None = None,
+    progress: bool = False,
+) -> list[Task]:
+    """Return the tasks of a split, each with its index: all, the first `num_tasks`, or those at `indices`.
+
+    Raises:
+        ValueError: There is no such split, no task in it, or none at one of the indices.
+    """
+    try:
+        if indices is not None:
+            return await _fetch_indices(environment, split, indices, progress=progress)
+        tasks = (
+            await environment.list_tasks(split)
+            if num_tasks is None
+            else await environment.list_tasks(split, 0, num_tasks)
+        )
+    except StatusError as error:
+        await _explain_split(environment, split, error)
+        raise
+    if not tasks:
+        raise ValueError(f"Split {split!r} has no tasks; choose another with split=...")
+    if num_tasks is not None and len(tasks) < num_tasks:
+        logger.warning("Split %r has %d tasks, fewer than num_tasks=%d.", split, len(tasks), num_tasks)
+    return [_placed(task, split, index) for index, task in enumerate(tasks)]
+
+
+async def discover_tools(
+    environment: AsyncEnvironment,
+    tasks: Iterable[TaskRef],
+    *,
+    secrets: Secrets | None = None,
+    toolset: str | None = None,
+    progress: bool = False,
+) -> list[ToolSpec]:
+    """Return the tools of all these tasks, by name, in the server's order; each task costs a short session.
+
+    Where no task can say, these are the environment's own tools.
+    """
+
+    async def look(task: TaskRef) -> list[ToolSpec] | None:
+        try:
+            async with environment.session(task, secrets=secrets, toolset=toolset) as session:
+                return await session.list_tools()
+        except ORSError as error:
+            logger.warning("The tools of task %d in %r could not be listed: %s", task.index, task.split, error)
+            return None
+
+    answers = [
+        tools
+        for tools in await _gather([look(task) for task in tasks], bar="tools" if progress else "")
+        if tools is not None
+    ]
+    if not answers:
+        return await environment.list_tools()
+    found: dict[str, ToolSpec] = {}
+    differing: set[str] = set()
+    for tool in (tool for tools in answers for tool in tools):
+        if found.setdefault(tool.name, tool) != tool:
+            differing.add(tool.name)
+    for name in sorted(differing):
+        logger.warning("Tool %r differs between tasks; the model is shown the first task's.", name)
+    return list(found.values())
+
+
+async def fetch_prompts(
+    environment: AsyncEnvironment,
+    tasks: Sequence[TaskRef],
+    ask: Callable[[AsyncSession], Awaitable[list[T]]],
+    *,
+    secrets: Secrets | None = None,
+    toolset: str | None = None,
+    progress: bool = False,
+) -> list[list[T]]:
+    """Return the prompt of every task; each distinct task costs a session, its setup included.
+
+    Args:
+        ask: `AsyncSession.get_prompt` or `AsyncSession.get_messages`.
+
+    Raises:
+        ORSError: A prompt could not be had.
+    """
+
+    async def fetch(task: TaskRef) -> list[T]:
+        async with environment.session(task, secrets=secrets, toolset=toolset) as session:
+            return await ask(session)
+
+    distinct = list(dict.fromkeys(tasks))
+    found = await _gather([fetch(task) for task in distinct], bar="prompts" if progress else "")
+    prompts = dict(zip(distinct, found, strict=True))
+    return [prompts[task] for task in tasks]
+
+
+async def sample(environment: AsyncEnvironment, split: str, *, num_tasks: int | None) -> list[TaskRef]:
+    """Return a few tasks, spread over those that will be trained on, the first among them."""
+    total = await environment.num_tasks(split)
+    count = total if num_tasks is None else min(num_tasks, total)
+    places = {round(step * (count - 1) / (_SAMPLE - 1)) for step in range(_SAMPLE)} if count > 0 else set[int]()
+    return [TaskRef(split, index) for index in sorted(places)]
+
+
+async def _fetch_indices(
+    environment: AsyncEnvironment, split: str, indices: Sequence[int], *, progress: bool
+) -> list[Task]:
+    wanted = list(indices)
+    if min(wanted) < 0:
+        total = await environment.num_tasks(split)
+        wanted = [index + total if index < 0 else index for index in wanted]
+        if min(wanted) < 0:
+            raise ValueError(_out_of_range(split, min(indices), total))
+    first, last = min(wanted), max(wanted)
+    distinct = sorted(set(wanted))
+    if last - first < _SPARSE * len(distinct):
+        tasks = dict(enumerate(await environment.list_tasks(split, first, last + 1), start=first))
+        if last not in tasks:
+            raise ValueError(_out_of_range(split, last, await environment.num_tasks(split)))
+    else:
+        try:
+            fetched = await _gather(
+                [environment.get_task(split, index) for index in distinct], bar="tasks" if progress else ""
+            )
+        except StatusError as error:
+            if last >= (total := await environment.num_tasks(split)):
+                raise ValueError(_out_of_range(split, last, total)) from error
+            raise
+        tasks = dict(zip(distinct, fetched, strict=True))
+    return [_placed(tasks[index], split, index) for index in wanted]
+
+
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]], *, bar: str = "") -> list[T]:
+    """Await all, some at a time; with `bar`, a bar of that name shows how far it has come."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    meter = tqdm(total=len(coroutines), desc=bar, disable=not bar)
+
+    async def one(coroutine: Coroutine[Any, Any, T]) -> T:
+        async with limit:
+            result = await coroutine
+        meter.update()
+        return result
+
+    tasks = [asyncio.ensure_future(one(coroutine)) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)  # so that their sessions are left before anybody is told
+        for coroutine in coroutines:
+            coroutine.close()  # those that had not started
+        raise
+    finally:
+        meter.close()
+
+
+async def _explain_split(environment: AsyncEnvironment, split: str, error: StatusError) -> None:
+    """Turn a refusal into one that names the splits, if an unknown split was the reason."""
+    names = [known.name for known in await environment.list_splits()]
+    if split not in names:
+        there = ", ".join(map(repr, names)) or "none"
+        raise ValueError(f"No split named {split!r}; this environment has: {there}.") from error
+
+
+def _out_of_range(split: str, index: int, total: int) -> str:
+    return f"indices holds {index}, but split {split!r} has {total} tasks, at 0 to {total - 1}."
+
+
+def _placed(task: Task, split: str, index: int) -> Task:
+    if (task.split, task.index) == (split, index):  # nearly always; a copy costs as much as reading the task did
+        return task
+    return task.model_copy(update={"split": split, "index": index})

@@ -1,0 +1,373 @@
+"""What all rollouts of a spec share in one process: an event loop, the servers, counts and the record.
+
+`Connection` is the handle that specs, factories and environments hold. It opens on first use, opens anew in a forked
+child, and travels between processes as its settings alone. `Live` is what is open. Neither knows of tasks, tools or
+rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+
+from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
+from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
+from trl_bridge._settings import Secrets, Settings
+
+from .failure_rate import ResetRate
+from .loop import BackgroundLoop
+from .rollout_upload import tell, words_of
+from .servers import Server, Servers
+from .task_specs import Descriptions
+
+logger = logging.getLogger(__name__)
+
+_RECORD_SECONDS = 5.0  # an answer waits for its episode's line, which takes milliseconds unless something is wrong
+_UPLOAD_LIMITS = 6  # what the client takes for its uploads as long as they arrive, in lengths of `Timeouts.close`
+_JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
+
+
+class Running(Protocol):
+    """An episode that has not ended."""
+
+    def end(self) -> None:
+        """End it as it stands."""
+
+
+class Live:
+    """The open half of a connection. Its coroutines and its plain attributes belong to its loop.
+
+    Attributes:
+        pid: The process that may use it.
+        resets: The outcomes of the last resets.
+        tasks_seen: Tasks whose tools were compared with those that the model was told of.
+        tools_logged: Names of tools that were missing there.
+        trouble: Kinds of failures and cuts that were met.
+        unscored_told: Whether it was said that a batch had no reward at all.
+        running: Episodes that have not ended.
+        descriptions: The specifications of tasks, for the record.
+        environment: Its name on the servers; where it was not given, it is known once a session was opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.loop = BackgroundLoop("trl-bridge")
+        self.resets = ResetRate(settings.max_failure_rate)
+        self.tasks_seen: set[TaskRef] = set()
+        self.tools_logged: set[str] = set()
+        self.trouble: set[str] = set()
+        self.unscored_told = False
+        self.running: set[Running] = set()
+        self.descriptions = Descriptions()
+        self.environment = settings.name
+        self.secrets = settings.secrets
+        self._servers: Servers | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping = asyncio.Lock()  # guards that records stand in the order in which episodes ended
+        self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
+        self._record: RecordWriter | None = None
+        self._record_is_late = False  # a line did not come in time; nobody waits until one is written again
+        self._rollouts: Rollouts | None = None
+
+    async def open(self) -> None:
+        """Make a client for every server and enter it."""
+        settings = self.settings
+        servers: list[Server] = []
+        for place in settings.servers:
+            client = AsyncClient(
+                place,
+                api_key=settings.api_key,
+                retry=settings.retry,
+                keepalive=settings.keepalive,
+                timeout=settings.timeout,
+                limits=settings.limits,
+                headers=settings.headers,
+            )
+            await client.__aenter__()
+            servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
+            if place is None and settings.secrets is None and settings.forward_api_key:
+                self.secrets = _catalogue_secrets(settings.api_key, client.layout)
+        self._servers = Servers(servers)
+        if settings.rollouts:
+            self._rollouts = servers[0].client.rollouts
+        if settings.record:
+            self._record = RecordWriter(settings.record, hide=self._hidden())
+
+    async def close(self) -> None:
+        """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
+        for episode in list(self.running):
+            episode.end()
+        self.spawn(self.descriptions.close())
+        await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
+        await self.servers.close()
+
+    @property
+    def servers(self) -> Servers:
+        """The servers, once `open` has run."""
+        if self._servers is None:
+            raise ClientStateError("This connection was not opened.")
+        return self._servers
+
+    @asynccontextmanager
+    async def slot(self, *, within: float | None = None) -> AsyncGenerator[bool]:
+        """Wait until `max_concurrency` allows one more request, and tell whether it did `within` so many seconds."""
+        if self._limit is None:
+            yield True
+            return
+        with anyio.move_on_after(within) as waiting:
+            await self._limit.acquire()
+        if waiting.cancelled_caught:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._limit.release()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `coroutine` in the background; closing waits for it."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def record(self, episode: EpisodeRecord, opening: Sequence[Message]) -> asyncio.Task[None] | None:
+        """Append an episode to the record and tell the catalogue, in the background and as far as wanted.
+
+        Args:
+            episode: As the record holds it.
+            opening: What the catalogue is told that it began with.
+        """
+        if self._rollouts is None and self._record is None:
+            return None
+        return self.spawn(self._keep_in_order(episode, opening))
+
+    async def recorded(self, recording: asyncio.Task[None]) -> None:
+        """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
+        if recording.done() or self._record_is_late:
+            return
+        await asyncio.wait([recording], timeout=_RECORD_SECONDS)
+        if not recording.done() and not self._record_is_late:
+            self._record_is_late = True
+            logger.warning(
+                "Writing an episode to %r takes more than %g seconds. Rollouts go on, and a crash would lose the "
+                "episodes that wait to be written.",
+                self.settings.record or "the catalogue",
+                _RECORD_SECONDS,
+            )
+
+    async def _keep_in_order(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
+        try:
+            async with self._keeping:
+                try:
+                    # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
+                    kept = _on_daemon(partial(self._keep, episode, opening))
+                except RuntimeError:  # no thread can be started while the interpreter exits
+                    self._keep(episode, opening)
+                else:
+                    await kept
+                self._record_is_late = False
+        except asyncio.CancelledError:
+            if self._record is not None:
+                logger.error("An episode was not written to %r before the spec was closed.", self.settings.record)  # noqa: TRY400 - there is nothing to trace
+            raise
+
+    def _keep(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
+        """Write an episode down; a full disk does not end a run."""
+        if self._record is not None:
+            try:
+                self._record.append(episode)
+            except OSError as error:
+                logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
+        if self._rollouts is not None and self.settings.rollouts is not None:
+            try:
+                hidden = redacted(words_of(episode, opening), self._hidden())
+                tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
+            except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
+                logger.warning("The catalogue could not be told of an episode: %s", error)
+
+    def _hidden(self) -> list[str]:
+        """Return what no record shows."""
+        values = [*credentials_in(self.settings.headers or {})]
+        if self.settings.api_key:
+            values.append(self.settings.api_key)
+        for secret in (self.secrets or {}).values():
+            match secret:
+                case str():
+                    values.append(secret)
+                case Secret():
+                    values.append(secret.value)
+                case (value, _):
+                    values.append(value)
+        return values
+
+
+class Connection:
+    """Opens what a spec's rollouts share, once per process, and closes it.
+
+    It closes when it is told to, when nothing refers to it any more, and when the interpreter exits. A copy made by
+    pickling is the same object in the same process, and a fresh one in another.
+
+    Attributes:
+        environment_classes: The classes of this process's rollouts by name, made once, as TRL compares exact types.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.environment_classes: dict[str, type[Any]] = {}
+        self._lock = threading.Lock()  # guards `_live`: the first two rollouts must not open two clients
+        self._lock_pid = os.getpid()
+        self._live: Live | None = None
+        self._parents: list[Live] = []
+        self._closed = False
+        self._finalizer: weakref.finalize[..., Connection] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return connect, (self.settings,)
+
+    def __copy__(self) -> Connection:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Connection:
+        return self
+
+    @property
+    def live(self) -> Live:
+        """What is open; opened here if nothing is.
+
+        Raises:
+            ClientStateError: The spec was closed.
+        """
+        pid = os.getpid()
+        live = self._live
+        if live is not None and live.pid == pid:
+            return live
+        if self._lock_pid != pid:
+            # Forked: another thread of the parent may have held the lock, and its loop's thread did not come along.
+            self._lock, self._lock_pid = threading.Lock(), pid
+        with self._lock:
+            if self._closed:
+                raise ClientStateError("This OpenRewardSpec is closed; make a new one.")
+            if self._live is None or self._live.pid != pid:
+                if self._live is not None and self._finalizer is not None:
+                    # The parent's loop shares its selector with this process: it must not even be collected here.
+                    self._finalizer.detach()
+                    self._parents.append(self._live)
+                live = Live(self.settings)
+                try:
+                    live.loop.run(live.open())
+                except BaseException:
+                    live.loop.stop(join_seconds=_JOIN_SECONDS)
+                    raise
+                self._live = live
+                self._finalizer = weakref.finalize(self, _shut, live)
+                if self._closed and self._finalizer.detach() is not None:
+                    # Closed while it opened, when there was nothing to close yet: whichever comes last sees the other.
+                    _shut(live, wait=True)
+                    raise ClientStateError("This OpenRewardSpec was closed while it was opened.")
+            return self._live
+
+    def current(self) -> Live | None:
+        """Return what is open in this process, if anything is."""
+        live = self._live
+        return live if live is not None and live.pid == os.getpid() and not self._closed else None
+
+    def close(self) -> None:
+        """Delete all sessions and close the clients, within the `close` limit of `Timeouts`. May be called again."""
+        self._closed = True
+        finalizer = self._finalizer
+        if self._live is not None and finalizer is not None and finalizer.detach() is not None:
+            _shut(self._live, wait=True)
+
+
+def connect(settings: Settings) -> Connection:
+    """Return this process's connection for `settings`."""
+    with _connections_lock:
+        connection = _connections.get(settings.key)
+        if connection is None:
+            connection = _connections[settings.key] = Connection(settings)
+        return connection
+
+
+# What makes copies of a spec, unpickled one after the other in a worker, share one loop and one pool.
+_connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
+_connections_lock = threading.RLock()
+
+
+def _shut(live: Live, *, wait: bool = False) -> None:
+    """Close what is open.
+
+    Without `wait`, the garbage collector may have called, and it runs on any thread: one that the closing itself may
+    need must not wait for it. The main thread, which exits last, is none of these.
+    """
+    if live.pid != os.getpid():
+        return  # a forked child: the sessions and sockets are its parent's
+    try:
+        closing = live.loop.submit(live.close())
+    except ClientStateError:
+        return
+    if live.loop.is_current or not (wait or threading.current_thread() is threading.main_thread()):
+        closing.add_done_callback(lambda _: live.loop.stop(join_seconds=0))
+        return
+    settings = live.settings
+    limits = 2 if settings.rollouts is None else 2 + _UPLOAD_LIMITS
+    try:
+        closing.result(limits * settings.timeout.close + _JOIN_SECONDS)
+    except TimeoutError:
+        logger.warning(
+            "Closing %s took more than %d times the close limit: sessions may not have been deleted%s.",
+            settings.target,
+            limits,
+            "" if settings.rollouts is None else ", and the catalogue may not have been told of all episodes",
+        )
+    finally:
+        live.loop.stop(join_seconds=_JOIN_SECONDS)
+
+
+def _on_daemon(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Run `work` on a thread that the interpreter's exit does not wait for, unlike an executor's.
+
+    Raises:
+        RuntimeError: No thread can be started.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        failure: Exception | None = None
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the top of a thread: whoever waits meets it
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has stopped, and nobody waits
+            loop.call_soon_threadsafe(settle, failure)
+
+    threading.Thread(target=run, name="trl-bridge-record", daemon=True).start()
+    return done
+
+
+def _catalogue_secrets(api_key: str | None, layout: Layout) -> Secrets | None:
+    """Return the catalogue's key as a secret for the catalogue's own hosts; most of its environments need it."""
+    key = api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
+    hosts = [host for url in (layout.api, layout.sessions) if (host := urlsplit(url).hostname)]
+    return {"api_key": Secret(key, tuple(hosts))} if key else None

@@ -1,0 +1,1 @@
+"""The only place that knows TRL's private names: concurrency, prefetching, rewards."""

@@ -1,0 +1,229 @@
+"""Lets a trainer's rollouts wait for their environments together instead of one after the other.
+
+A `GRPOTrainer` resets a batch's environments in turn and makes the calls of an iteration in turn. Two of its methods
+are wrapped, on the instance: before the resets, all episodes of the batch start to open; at the first call of an
+iteration, all calls of all rollouts start, those of one rollout in their order. The trainer then asks as before and
+finds the answers there, so the calls, their order within an episode, and every word and count of the trainer stay its
+own. It may ask for less than was foreseen only by failing; what it asks for beyond is done when it asks.
+
+The trainer's private names are known here and nowhere else. A trainer that has other ones is left as it is.
+"""
+
+# ruff: noqa: SLF001 - the trainer has no public way to this; see the last paragraph above
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast, overload
+
+from trl_bridge._chat.tools import BoundTool
+from trl_bridge._rollout.environment import bound_tool, seat_of
+from trl_bridge._rollout.slot import Seat
+
+from .prefetch import LookAhead
+
+logger = logging.getLogger(__name__)
+
+_MARK = "_trl_bridge_attached"
+_FORESIGHT = "_trl_bridge_look_ahead"
+_UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
+
+
+def attach(trainer: Any, *, look_ahead: bool = False) -> None:
+    """Make a trainer's resets and calls concurrent. Once is enough; a trainer that is not recognised stays as it is.
+
+    Args:
+        trainer: A `GRPOTrainer`, or one derived from it.
+        look_ahead: Open episodes of the next batch while it trains on this one, as many as their specs allow. The
+            trainer must not have begun to train.
+    """
+    if hasattr(trainer, _MARK):
+        if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _FORESIGHT):
+            logger.warning("look_ahead has no effect: the trainer was attached without it; attach it before it trains.")
+        return
+    missing = _unknown(trainer)
+    setattr(trainer, _MARK, not missing)
+    if missing:
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
+        return
+    if look_ahead:
+        setattr(trainer, _FORESIGHT, _look_ahead(trainer))
+    trainer._generate_and_score_completions = _with_resets_ahead(trainer, getattr(trainer, _FORESIGHT, None))
+    trainer._tool_call_loop = _with_calls_ahead(trainer)
+
+
+def attach_to_owner(log_metric: object) -> None:
+    """Attach to the trainer whose bound method `log_metric` is, if it is one that runs environments."""
+    trainer = getattr(log_metric, "__self__", None)
+    if hasattr(trainer, "environment_factories"):
+        attach(trainer)
+
+
+def _unknown(trainer: Any) -> str:
+    """Name what this module relies on and a trainer does not have; empty if it has everything."""
+    for name, parameter in (("_tool_call_loop", "completions"), ("_generate_and_score_completions", "inputs")):
+        method = getattr(trainer, name, None)
+        if not callable(method) or parameter not in inspect.signature(method).parameters:
+            return f"{name}({parameter})"
+    if not isinstance(getattr(trainer, "_environment_pool", None), dict):
+        return "_environment_pool"
+    if not isinstance(getattr(trainer, "environment_factories", None), dict):
+        return "environment_factories"
+    return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
+
+
+def _look_ahead(trainer: Any) -> LookAhead | None:
+    """Return what foresees the trainer's batches, or `None`, with a warning, where they can't be foreseen."""
+    if missing := LookAhead.unknown(trainer):
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, "look_ahead has no effect")
+        return None
+    if workers := trainer.args.dataloader_num_workers:
+        logger.warning("look_ahead has no effect with dataloader_num_workers=%d, which reads rows elsewhere.", workers)
+        return None
+    foresight = LookAhead(trainer, functools.partial(_draw, trainer))
+    foresight.watch()
+    return foresight
+
+
+def _with_resets_ahead(trainer: Any, foresight: LookAhead | None) -> Callable[..., Any]:
+    """Wrap the method that takes a batch from its rows to its rewards."""
+    score = trainer._generate_and_score_completions
+    signature = inspect.signature(score)
+
+    @functools.wraps(score)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        training, seats = trainer.model.training, list[Seat]()
+        for seat, row in _draw(trainer, signature.bind(*args, **kwargs).arguments["inputs"]):
+            seat.prefetch(row, ready=foresight.take(seat, row) if training and foresight is not None else None)
+            seats.append(seat)
+        try:
+            scored = score(*args, **kwargs)
+        finally:
+            for seat in seats:
+                seat.drop_prefetched()
+        if training and foresight is not None:
+            foresight.generated()
+        return scored
+
+    return wrapped
+
+
+def _draw(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Seat, Mapping[str, Any]]]:
+    """Yield the seat of the environment that the trainer will draw for each row, where it is ours and can be reset."""
+    drawn: Counter[str | None] = Counter()
+    for row in rows:
+        name = row.get("environment") if trainer._multi_environment else None
+        pool = trainer._environment_pool.get(name)
+        if pool is None:
+            return  # the trainer says what is wrong
+        if drawn[name] == len(pool):
+            pool.append(trainer.environment_factories[name]())
+        seat = seat_of(pool[drawn[name]])
+        drawn[name] += 1
+        if seat is not None and seat.can_reset(row):
+            yield seat, row
+
+
+def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
+    """Wrap the loop that makes the calls of a batch and lets the model go on, until no rollout calls any more."""
+    loop = trainer._tool_call_loop
+    signature = inspect.signature(loop)
+    told = False
+
+    @functools.wraps(loop)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
+        completions = signature.bind(*args, **kwargs).arguments["completions"]
+        # Made anew for every batch, so that their absence shows no earlier.
+        functions, environments = getattr(trainer, "_sync_tool_dicts", None), getattr(trainer, "environments", None)
+        if not isinstance(functions, list) or not isinstance(environments, list):
+            if not told:
+                name = "environments" if isinstance(functions, list) else "_sync_tool_dicts"
+                logger.warning(_UNKNOWN, type(trainer).__name__, name, "its calls stay one after the other")
+            told = True
+            return loop(*args, **kwargs)
+        if len(cast("list[Any]", environments)) != len(completions):
+            return loop(*args, **kwargs)
+        trainer._sync_tool_dicts = _CallsAhead(
+            cast("list[Any]", functions), cast("list[Any]", environments), completions
+        )
+        try:
+            return loop(*args, **kwargs)
+        finally:
+            trainer._sync_tool_dicts = functions
+
+    return wrapped
+
+
+class _CallsAhead(Sequence[Any]):
+    """Stands for the trainer's list of each rollout's functions, and notices when a rollout is about to call.
+
+    The trainer looks a rollout's functions up once per iteration, when it has decided that the rollout's calls are made
+    and just before it makes them. At the first look-up in an iteration, the calls of all rollouts are started: those
+    whose last message is an assistant's with calls that were not started before. A rollout whose outputs were taken
+    back, as they would have been too long, keeps the message that was seen, so its calls are never started twice.
+
+    Args:
+        functions: For each rollout, from a function's name to the function.
+        environments: One for each rollout.
+        completions: For each rollout, its messages; the trainer appends to them.
+    """
+
+    def __init__(
+        self,
+        functions: list[Mapping[str, Any]],
+        environments: Sequence[Any],
+        completions: Sequence[list[dict[str, Any]]],
+    ) -> None:
+        self._functions = functions
+        self._environments = environments
+        self._completions = completions
+        self._seen: dict[int, dict[str, Any]] = {}  # the message of each rollout whose calls were last started
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @overload
+    def __getitem__(self, rollout: int) -> Any: ...
+    @overload
+    def __getitem__(self, rollout: slice) -> Sequence[Any]: ...
+    def __getitem__(self, rollout: int | slice) -> Any:
+        if isinstance(rollout, int) and self._seen.get(rollout) is not self._completions[rollout][-1]:
+            self._start_all()
+        # The very object that the trainer made: its messages about bad arguments name what is in it.
+        return self._functions[rollout]
+
+    def _start_all(self) -> None:
+        for rollout, messages in enumerate(self._completions):
+            message = messages[-1]
+            if message.get("role") == "assistant" and message.get("tool_calls"):
+                if self._seen.get(rollout) is not message:
+                    self._start(rollout, message["tool_calls"])
+                self._seen[rollout] = message
+
+    def _start(self, rollout: int, calls: Sequence[Mapping[str, Any]]) -> None:
+        environment, functions = self._environments[rollout], self._functions[rollout]
+        seat = seat_of(environment)
+        if seat is None or not seat.is_open:
+            return
+        plan: list[tuple[BoundTool, dict[str, Any]]] = []
+        for call in calls:
+            if call.get("type") != "function":
+                continue  # the trainer answers without calling, as it does to a name it does not know
+            function = functions.get(call["function"]["name"])
+            if function is None:
+                continue
+            tool = bound_tool(environment, function)
+            if tool is None:
+                return  # one of the user's own: all of this message's calls stay in the trainer's order
+            arguments = call["function"]["arguments"]
+            if isinstance(arguments, Mapping) and all(
+                isinstance(key, str) for key in cast("Mapping[Any, Any]", arguments)
+            ):
+                plan.append((tool, dict(cast("Mapping[str, Any]", arguments))))
+        for tool, arguments in plan:
+            seat.dispatch(tool, arguments)

@@ -1,0 +1,130 @@
+"""Opens the episodes of a trainer's next batch while it trains on this one, where a setup takes minutes.
+
+The rows of the next batch are seen where the trainer's data loader puts them together, one batch before it hands them
+over. Once the batch at hand is scored, as many of their episodes as the spec allows start to open; the resets of the
+next batch take those of their tasks, and open the rest. What was foreseen wrongly is let go, so that it costs sessions
+and never changes a rollout. The loader begins anew with every epoch, whose first batch is therefore not foreseen.
+
+The trainer's private names are known here and in `_concurrency` alone.
+"""
+
+# ruff: noqa: SLF001 - the trainer has no public way to this
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ors_client import TaskRef
+from trl_bridge._rollout.slot import Opening, Seat
+from trl_bridge._runtime.runtime import Connection
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+Draw = Callable[[Sequence[Row]], Iterable[tuple[Seat, Row]]]
+
+
+class LookAhead:
+    """What is known of a trainer's next batch, and the episodes that were opened for it.
+
+    Args:
+        trainer: A `GRPOTrainer` that has not begun to train.
+        draw: Tells for rows which seats they will have.
+    """
+
+    def __init__(self, trainer: Any, draw: Draw) -> None:
+        self._trainer = trainer
+        self._draw = draw
+        self._loaded = 0  # batches that the loader has put together, in the trainer's own count of its steps
+        self._generated: int | None = None  # the step for which the trainer generated last
+        self._next: tuple[int, Sequence[Row]] | None = None  # the step that rows are for, and the rows
+        self._ready: defaultdict[tuple[Connection, TaskRef], deque[Opening]] = defaultdict(deque)
+
+    @staticmethod
+    def unknown(trainer: Any) -> str:
+        """Name what this class relies on and a trainer does not have; empty if it has everything."""
+        names = ("_step", "num_iterations", "data_collator", "get_train_dataloader", "add_callback")
+        missing = [name for name in names if not hasattr(trainer, name)]
+        return ", ".join(missing)
+
+    def watch(self) -> None:
+        """See the rows that the trainer's loader puts together from now on, and the end of its training."""
+        from transformers import TrainerCallback  # noqa: PLC0415 - it is there where a trainer is, and slow to import
+
+        trainer, make = self._trainer, self._trainer.get_train_dataloader
+
+        @functools.wraps(make)
+        def make_watched(*args: Any, **kwargs: Any) -> Any:
+            collate = trainer.data_collator
+            self._loaded, self._generated, self._next = trainer._step, None, None
+
+            def collate_and_see(rows: Sequence[Row]) -> Any:
+                self._see(rows)
+                return collate(rows)
+
+            trainer.data_collator = collate_and_see
+            try:
+                return make(*args, **kwargs)
+            finally:
+                trainer.data_collator = collate
+
+        drop = self.drop
+
+        class Ending(TrainerCallback):
+            def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+                del args, kwargs
+                drop()
+
+        trainer.get_train_dataloader = make_watched
+        trainer.add_callback(Ending())
+
+    def take(self, seat: Seat, row: Row) -> Opening | None:
+        """Return an episode that was opened for a row's task and still is sound, if there is one."""
+        ready = self._ready.get((seat.connection, seat.connection.settings.task(row)), ())
+        while ready:
+            opening = ready.popleft()
+            if opening.claim():
+                return opening
+            opening.discard()
+        return None
+
+    def generated(self) -> None:
+        """Take note that the trainer has scored a batch, and will train on it now."""
+        self.drop()  # what the batch did not ask for
+        self._generated = self._trainer._step
+        self._open()
+
+    def drop(self) -> None:
+        """Let go of all that was opened and not taken."""
+        for openings in self._ready.values():
+            for opening in openings:
+                opening.discard()
+        self._ready.clear()
+
+    @property
+    def _every(self) -> int:
+        """For how many steps the trainer uses what it generated."""
+        return self._trainer.args.steps_per_generation * self._trainer.num_iterations
+
+    def _see(self, rows: Sequence[Row]) -> None:
+        # The trainer is handed a batch at every step, and generates with those whose number says so.
+        if self._loaded % self._every == 0:
+            self._next = self._loaded, rows
+            self._open()
+        self._loaded += 1
+
+    def _open(self) -> None:
+        # The loader may be so far ahead that another batch is still to be generated; then it is too early.
+        if self._next is None or self._generated is None or self._next[0] != self._generated + self._every:
+            return
+        opened: defaultdict[Connection, int] = defaultdict(int)
+        for seat, row in self._draw(self._next[1]):
+            connection = seat.connection
+            if opened[connection] < (connection.settings.look_ahead or 0):
+                opened[connection] += 1
+                self._ready[connection, connection.settings.task(row)].append(seat.open_ahead(row))
+        self._next = None

@@ -1,0 +1,155 @@
+"""The reward function that TRL calls with a batch's rollouts: hands over their rewards, and logs what they met.
+
+It scores nothing itself: what a rollout is worth its environment says. Once the rewards are read, the sessions have
+served and are released.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trl_bridge._chat.conversation import final_answer
+from trl_bridge._rollout.environment import owns_reward, seat_of
+from trl_bridge._rollout.slot import Seat
+from trl_bridge._runtime.loop import wait
+
+from .concurrency import attach_to_owner
+
+logger = logging.getLogger(__name__)
+
+LogMetric = Callable[[str, float], None]
+LogExtra = Callable[[str, list[Any]], None]
+
+
+def environment_reward(
+    environments: Sequence[Any] | None = None,
+    *,
+    completions: Sequence[Any] | None = None,
+    environment: Sequence[str] | None = None,
+    log_metric: LogMetric | None = None,
+    log_extra: LogExtra | None = None,
+    **_: Any,
+) -> list[float | None]:
+    """Return the reward of every rollout; `None`, which TRL leaves out, where nothing was scored.
+
+    Args:
+        environments: What TRL holds, in the order of the rollouts. One of another kind is worth `None`.
+        completions: What the model said; its last message goes to the terminal tool, where that is asked for.
+        environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
+            too.
+        log_metric: TRL's, if it hands one; the trainer behind it makes its further resets and calls concurrently.
+        log_extra: TRL's, if it hands one.
+
+    Raises:
+        ValueError: There are no environments, or they own their reward, which TRL would add to this one.
+    """
+    if environments is None:
+        raise ValueError(
+            "This trainer hands reward functions no environments. Pass owns_reward=True to OpenRewardSpec and "
+            "reward_funcs=None to the trainer."
+        )
+    if any(map(owns_reward, environments)):
+        raise ValueError(
+            "These environments own their reward (owns_reward=True), and TRL would add this function's to it; pass "
+            "reward_funcs=None to the trainer."
+        )
+    seats = [seat_of(environment) for environment in environments]
+    _answer(seats, completions)
+    rewards = [seat.reward if seat is not None else None for seat in seats]
+    ours = [seat for seat in seats if seat is not None]
+    if log_metric is not None and ours:
+        attach_to_owner(log_metric)
+        for name, value in (_metrics(ours) | _metrics_by_name(seats, environment or ())).items():
+            log_metric(name, value)
+    _tell_of_no_reward(ours)
+    if log_extra is not None and ours:
+        log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
+        log_extra("calls", [len(seat.rollout.calls) if seat is not None else None for seat in seats])
+        log_extra("session_id", [seat.rollout.session_id if seat is not None else None for seat in seats])
+    for seat in ours:
+        seat.release()
+    return rewards
+
+
+def _tell_of_no_reward(seats: Sequence[Seat]) -> None:
+    """Say once what became of a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
+    lives = [live for live in {seat.live for seat in seats} if live is not None and not live.settings.group_scoring]
+    if any(seat.reward is not None for seat in seats) or all(live.unscored_told for live in lives):
+        return
+    for live in lives:
+        live.unscored_told = True
+    rollouts = [seat.rollout for seat in seats]
+    calls = sum(len(rollout.calls) for rollout in rollouts)
+    failed = sum(rollout.failure is not None for rollout in rollouts)
+    logger.warning(
+        "None of the %d rollouts of a batch was scored, so nothing is learnt from it: they made %d tool calls, and the "
+        "infrastructure broke %d of them. A model that calls no tool needs another prompt or some warming up, and "
+        "unscored=0.0 makes such rollouts zeros. Said once; environment/scored has the share of every batch.",
+        len(seats),
+        calls,
+        failed,
+    )
+
+
+def _answer(seats: Sequence[Seat | None], completions: Sequence[Any] | None) -> None:
+    """Hand the last messages to the terminal tools, all at once, and wait until they have scored them."""
+    asked = [seat is not None and seat.connection.settings.terminal_tool for seat in seats]
+    if not any(asked):
+        return
+    if completions is None:
+        raise ValueError(
+            "terminal_tool=True needs the completions, which TRL hands to every reward function; pass them on to this "
+            "one."
+        )
+    answers = [
+        seat.answer(message)
+        for seat, completion, wanted in zip(seats, completions, asked, strict=True)
+        if seat is not None and wanted and (message := final_answer(completion)) is not None
+    ]
+    for answer in answers:
+        if answer is not None:
+            wait(answer)
+
+
+def _metrics(seats: Sequence[Seat]) -> dict[str, float]:
+    """Return what a batch of rollouts met, as shares and means; a kind of trouble that was met once stays listed."""
+    rollouts = [seat.rollout for seat in seats]
+    lives = {seat.live for seat in seats} - {None}
+    trouble = Counter(rollout.status.replace(": ", "/") for rollout in rollouts if rollout.failure or rollout.cut)
+    for live in lives:
+        if live is not None:
+            live.trouble.update(trouble)
+            trouble.update(dict.fromkeys(live.trouble, 0))
+    late_calls = sum(rollout.late_calls for rollout in rollouts)
+    totals = {**_totals(seats), "late_calls": late_calls, **trouble}
+    means = {f"environment/{name}": total / len(seats) for name, total in totals.items()}
+    sessions = sum(live.servers.sessions for live in lives if live is not None)
+    return means | {"environment/sessions_open": float(sessions)}
+
+
+def _metrics_by_name(seats: Sequence[Seat | None], names: Sequence[str]) -> dict[str, float]:
+    """Return what the rollouts of each of several environments met; the mean reward is that of the scored ones."""
+    metrics: dict[str, float] = {}
+    for name in sorted(set(names)):
+        mine = [seat for seat, own in zip(seats, names, strict=True) if own == name and seat is not None]
+        metrics |= {f"environments/{name}/{key}": total / len(mine) for key, total in _totals(mine).items() if mine}
+        scored = [reward for seat in mine if (reward := seat.reward) is not None]
+        if scored:
+            metrics[f"environments/{name}/reward"] = math.fsum(scored) / len(scored)
+    return metrics
+
+
+def _totals(seats: Sequence[Seat]) -> dict[str, float]:
+    rollouts = [seat.rollout for seat in seats]
+    return {
+        "scored": sum(seat.reward is not None for seat in seats),
+        "finished": sum(rollout.finished for rollout in rollouts),
+        "failed": sum(rollout.failure is not None for rollout in rollouts),
+        "cut": sum(rollout.cut is not None for rollout in rollouts),
+        "calls": sum(len(rollout.calls) for rollout in rollouts),
+        "seconds": sum(seat.seconds for seat in seats),
+    }
