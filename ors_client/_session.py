@@ -28,7 +28,7 @@ from ._errors import (
 )
 from ._http.backends import Meter
 from ._http.credentials import Secrets
-from ._http.deadline import Patience
+from ._http.deadline import Deadline
 from ._lifecycle.creation import Opening, remove
 from ._lifecycle.keepalive import Entry, Keepalive
 from ._lifecycle.limiter import Seat
@@ -400,8 +400,8 @@ class AsyncSession:
     ) -> T:
         """Do `work` until it is done, the session is lost or closed, or `seconds` are over."""
         self._refuse_when_gone()
-        with Patience(seconds, loop=await self._server.transport.loop()) as patience:
-            self._scopes.add(patience.scope)
+        with Deadline(seconds, loop=await self._server.transport.loop()) as deadline:
+            self._scopes.add(deadline.scope)
             try:
                 return await work(*arguments)
             except SessionLost as error:
@@ -410,7 +410,7 @@ class AsyncSession:
                     self._server.keepalive.disown(self._opening.entry)
                 raise
             finally:
-                self._scopes.discard(patience.scope)
+                self._scopes.discard(deadline.scope)
         self._refuse_when_gone()
         raise DeadlineExceeded(
             doing, limit=limit, seconds=math.inf if seconds is None else seconds, url=self._url, session_id=self._id

@@ -14,7 +14,7 @@ import anyio
 T = TypeVar("T")
 
 
-async def see_out(work: Callable[[], Awaitable[T]], *, grace: float) -> T:
+async def run_shielded(work: Callable[[], Awaitable[T]], *, grace: float) -> T:
     """Run `work`; when the caller is cancelled meanwhile, wait `grace` more seconds for it, then be cancelled.
 
     Args:

@@ -21,7 +21,7 @@ import anyio.lowlevel
 
 # Seconds between the end of a wait and the last look. What lies in a socket is read within a few turns of the loop; a
 # look that itself is later than this shows that the loop was blocked again, and is repeated.
-_LAST_LOOK = 0.05
+_LAST_POLL = 0.05
 
 
 class Timer(Protocol):
@@ -82,7 +82,7 @@ class Loop:
         trio.lowlevel.spawn_system_task(wait)
         return scope
 
-    async def look(self) -> None:
+    async def poll_io(self) -> None:
         """Let it take notice of what has arrived at sockets while it was blocked, which takes two turns."""
         if self.is_asyncio:
             await asyncio.sleep(0)
@@ -92,7 +92,7 @@ class Loop:
             await anyio.lowlevel.checkpoint()
 
 
-class Patience:
+class Deadline:
     """A cancel scope with a deadline that may be moved at little cost.
 
     Args:
@@ -101,7 +101,7 @@ class Patience:
         soonest: Seconds after which a nearer deadline may be set, as is foreseen; saves setting a second timer then.
     """
 
-    __slots__ = ("_deadline", "_due", "_looked", "_loop", "_soonest", "_timer", "scope")
+    __slots__ = ("_deadline", "_due", "_polled", "_loop", "_soonest", "_timer", "scope")
 
     def __init__(self, seconds: float | None, *, loop: Loop | None = None, soonest: float = math.inf) -> None:
         self.scope = anyio.CancelScope()
@@ -110,13 +110,13 @@ class Patience:
         self._deadline = math.inf if seconds is None else now + seconds
         self._soonest = now + soonest
         self._due = math.inf  # when the timer rings; never, while there is none
-        self._looked = False
+        self._polled = False
         self._timer: Timer | None = None
 
     def __enter__(self) -> Self:
         self.scope.__enter__()
         if self._deadline < math.inf:
-            self._look_at(min(self._deadline, self._soonest))
+            self._set_timer(min(self._deadline, self._soonest))
         return self
 
     def __exit__(
@@ -126,26 +126,26 @@ class Patience:
             self._timer.cancel()
         return bool(self.scope.__exit__(kind, error, traceback))
 
-    def until(self, deadline: float) -> None:
+    def reschedule(self, deadline: float) -> None:
         """Move the deadline, on the loop's clock."""
         self._deadline = deadline
-        self._looked = False
+        self._polled = False
         # A later one costs nothing: it is found when the timer rings.
         if deadline < self._due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._look_at(deadline)
+            self._set_timer(deadline)
 
-    def _look_at(self, due: float) -> None:
+    def _set_timer(self, due: float) -> None:
         self._due = due
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer = self._loop.call_at(due, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         now = self._loop.now()
         if now < self._deadline:
-            self._look_at(self._deadline)
-        elif self._looked and now - self._due < _LAST_LOOK:
+            self._set_timer(self._deadline)
+        elif self._polled and now - self._due < _LAST_POLL:
             self.scope.cancel()
         else:
-            self._looked = True
-            self._look_at(now + _LAST_LOOK)
+            self._polled = True
+            self._set_timer(now + _LAST_POLL)

@@ -26,8 +26,8 @@ from ors_client._protocol.retry import Attempts, Fault, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
 from .backends import Answer, Meter, describe, foreign_errors, meter, was_never_sent
-from .cancellation import see_out
-from .deadline import Loop, Patience
+from .cancellation import run_shielded
+from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
 from .redaction import Veil
 from .sse import EventParser
@@ -174,7 +174,9 @@ class Transport:
             if settled is None:
                 result = await self._attempt(operation, stream)
             else:
-                result = await see_out(partial(self._settle, operation, stream, settled), grace=self.timeouts.close)
+                result = await run_shielded(
+                    partial(self._settle, operation, stream, settled), grace=self.timeouts.close
+                )
             if isinstance(result, _Answer):
                 return self._parse(operation, result.text)
             if attempts is None:
@@ -202,7 +204,7 @@ class Transport:
         if stream is not None:
             stream.connect()
         loop = await self._pool.bind()
-        wait = _Wait(self.timeouts, operation, loop)
+        wait = _AttemptDeadline(self.timeouts, operation, loop)
         fault: Fault | None = None
         with wait:
             try:
@@ -249,7 +251,7 @@ class Transport:
             headers.append((b"content-type", b"application/json"))
         if not operation.idempotent:
             # After a blocked event loop, a connection whose closing has arrived still looks usable.
-            await loop.look()
+            await loop.poll_io()
         for _ in range(self.limits.redirects + 1):
             answer = await self._pool.send(operation.method, url, headers, body)
             self._answered = True
@@ -261,7 +263,7 @@ class Transport:
         raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
 
     async def _read(
-        self, operation: Operation[Any], answer: Answer, stream: Stream | None, wait: _Wait
+        self, operation: Operation[Any], answer: Answer, stream: Stream | None, wait: _AttemptDeadline
     ) -> _Answer | Fault:
         if answer.status in {301, 302, 303}:
             follow(self._address(operation), answer.headers.get("location", ""), layout=self.destination.layout)
@@ -280,7 +282,7 @@ class Transport:
             return Fault("the stream ended before its result", delivered=True)
         return self._conclude(operation, stream)
 
-    async def _follow(self, answer: Answer, stream: Stream, wait: _Wait) -> None:
+    async def _follow(self, answer: Answer, stream: Stream, wait: _AttemptDeadline) -> None:
         """Read a stream to its end, or for a moment beyond its outcome."""
         parser = EventParser()
         size = drained = 0
@@ -302,7 +304,7 @@ class Transport:
                 wait.drain()
         parser.finish()
 
-    async def _body(self, answer: Answer, wait: _Wait, *, maximum: int | None = None) -> str:
+    async def _body(self, answer: Answer, wait: _AttemptDeadline, *, maximum: int | None = None) -> str:
         """Read a whole body; with `maximum`, its beginning, fit to be shown."""
         limit = self.limits.result_bytes
         body = bytearray()
@@ -372,7 +374,7 @@ class Transport:
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 
-class _Wait(Patience):
+class _AttemptDeadline(Deadline):
     """The limit on the present wait of one attempt, and when the server was last heard."""
 
     __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit")
@@ -398,16 +400,16 @@ class _Wait(Patience):
             silent = self.last_heard + self._silence
             if silent < self._end:
                 self.limit = "silence"
-                self.until(silent)
+                self.reschedule(silent)
             elif self.limit != "start_up":  # set once: setting it again would put off its last look
                 self.limit = "start_up"
-                self.until(self._end)
+                self.reschedule(self._end)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
         if not self.draining:
             self.draining = True
-            self.until(self._now() + _DRAIN_SECONDS)
+            self.reschedule(self._now() + _DRAIN_SECONDS)
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

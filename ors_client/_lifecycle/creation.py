@@ -22,7 +22,7 @@ from ors_client._errors import (
     StatusError,
     TransportError,
 )
-from ors_client._http.cancellation import see_out
+from ors_client._http.cancellation import run_shielded
 from ors_client._http.credentials import Secrets
 from ors_client._http.transport import BodySecretsRefused
 from ors_client._protocol.operations import Address, Episode, create, create_session
@@ -181,7 +181,7 @@ async def remove(server: Server, entry: Entry) -> None:
             confirmed = True
 
     try:
-        await see_out(delete, grace=transport.timeouts.close)
+        await run_shielded(delete, grace=transport.timeouts.close)
     finally:
         if not confirmed:
             server.keepalive.abandon(entry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import anyio
 
 from ors_client._errors import DeadlineExceeded
-from ors_client._http.deadline import Loop, Patience
+from ors_client._http.deadline import Deadline, Loop
 
 
 class Room:
@@ -28,7 +28,7 @@ class Room:
         self._seconds = seconds
         self._url = url
         self._limiter = anyio.CapacityLimiter(places)
-        self._waiting: set[Patience] = set()
+        self._waiting: set[Deadline] = set()
         self._loop: Loop | None = None
 
     async def enter(self, seat: Seat) -> None:
@@ -38,12 +38,12 @@ class Room:
             DeadlineExceeded: None became free for too long.
         """
         self._loop = Loop.running()  # asked here, as a bare callback of asyncio's loop, which may leave, can't find it
-        with Patience(self._seconds, loop=self._loop) as patience:
-            self._waiting.add(patience)
+        with Deadline(self._seconds, loop=self._loop) as deadline:
+            self._waiting.add(deadline)
             try:
                 await self._limiter.acquire_on_behalf_of(seat)
             finally:
-                self._waiting.discard(patience)
+                self._waiting.discard(deadline)
             return
         raise DeadlineExceeded(
             f"waiting for one of max_sessions={self._places} places",
@@ -58,8 +58,8 @@ class Room:
         self._limiter.release_on_behalf_of(seat)
         if self._waiting and self._loop is not None:
             until = self._loop.now() + self._seconds
-            for patience in self._waiting:
-                patience.until(until)
+            for deadline in self._waiting:
+                deadline.reschedule(until)
 
 
 class Seat:

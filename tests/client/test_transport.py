@@ -5,14 +5,14 @@ import pytest
 
 from ors_client._config import Timeouts
 from ors_client._http.deadline import Loop
-from ors_client._http.transport import _Wait
+from ors_client._http.transport import _AttemptDeadline
 from ors_client._protocol.operations import ping
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():
-    wait = _Wait(Timeouts(response=1e-9), ping("s"), Loop.running())
+    wait = _AttemptDeadline(Timeouts(response=1e-9), ping("s"), Loop.running())
     with wait:
         with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
             while not wait.scope.cancel_called:

@@ -5,27 +5,27 @@ import asyncio
 import anyio
 import pytest
 
-from ors_client._http.deadline import Patience
+from ors_client._http.deadline import Deadline
 
 
 async def _wait():
-    with Patience(0.05) as patience:
+    with Deadline(0.05) as deadline:
         await anyio.sleep(30)
-    return patience.scope.cancelled_caught
+    return deadline.scope.cancelled_caught
 
 
 async def _be_patient():
-    with Patience(0.05) as patience:
-        patience.until(anyio.current_time() + 30)
+    with Deadline(0.05) as deadline:
+        deadline.reschedule(anyio.current_time() + 30)
         await anyio.sleep(0.3)
-    return patience.scope.cancelled_caught
+    return deadline.scope.cancelled_caught
 
 
 async def _set_a_limit_late():
-    with Patience(None) as patience:
-        patience.until(anyio.current_time() + 0.05)
+    with Deadline(None) as deadline:
+        deadline.reschedule(anyio.current_time() + 0.05)
         await anyio.sleep(30)
-    return patience.scope.cancelled_caught
+    return deadline.scope.cancelled_caught
 
 
 RUNNERS = {
