@@ -31,7 +31,7 @@ from ._http.credentials import Secrets
 from ._http.deadline import Deadline
 from ._lifecycle.creation import Opening, remove
 from ._lifecycle.keepalive import Entry, Keepalive
-from ._lifecycle.limiter import Seat
+from ._lifecycle.limiter import SessionPermit
 from ._lifecycle.server import Server
 from ._lifecycle.setup import Setup
 from ._protocol.operations import (
@@ -86,7 +86,7 @@ class AsyncSession:
         env_overrides: Mapping[str, JSONValue] | None = None,
     ) -> None:
         self._server = server
-        self._seat = Seat(server.room)
+        self._permit = SessionPermit(server.limiter)
         self._opening = Opening(server, place, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides)
         self._setup: Setup | None = None
         self._state = "new"
@@ -105,12 +105,12 @@ class AsyncSession:
             raise ClientStateError("A session is one episode and was entered before; open another one.")
         self._state = "opening"
         try:
-            await self._seat.take()
+            await self._permit.acquire()
             await self._opening.run()
             self._watch()
         except BaseException:
             self._state = "closed"
-            self._seat.give_back()
+            self._permit.release()
             entry, self._opening.entry = self._opening.entry, None
             if entry is not None:
                 self._server.keepalive.abandon(entry)
@@ -138,7 +138,7 @@ class AsyncSession:
         try:
             await remove(self._server, entry)
         finally:
-            self._seat.give_back()
+            self._permit.release()
 
     @property
     def session_id(self) -> str:
@@ -311,7 +311,7 @@ class AsyncSession:
                 post(session._stop)  # noqa: SLF001
 
         self._server.keepalive.watch(entry, on_lost, witness=self._witness(entry))
-        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, entry, self._seat, post)
+        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, entry, self._permit, post)
         self._finalizer.atexit = False
 
     def _witness(self, entry: Entry) -> Operation[object]:
@@ -434,10 +434,12 @@ def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:
     raise TypeError(f"A session is of a Task or a TaskRef(split, index), not of {task!r}.")
 
 
-def _let_go(keepalive: Keepalive, entry: Entry, seat: Seat, post: Callable[[Callable[[], None]], None]) -> None:
+def _let_go(
+    keepalive: Keepalive, entry: Entry, permit: SessionPermit, post: Callable[[Callable[[], None]], None]
+) -> None:
     """Delete a session that nobody holds any more; called on any thread."""
     keepalive.abandon(entry)
-    post(seat.give_back)
+    post(permit.release)
 
 
 def _poster() -> Callable[[Callable[[], None]], None]:

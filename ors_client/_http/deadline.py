@@ -101,7 +101,7 @@ class Deadline:
         soonest: Seconds after which a nearer deadline may be set, as is foreseen; saves setting a second timer then.
     """
 
-    __slots__ = ("_deadline", "_due", "_polled", "_loop", "_soonest", "_timer", "scope")
+    __slots__ = ("_deadline", "_due", "_loop", "_polled", "_soonest", "_timer", "scope")
 
     def __init__(self, seconds: float | None, *, loop: Loop | None = None, soonest: float = math.inf) -> None:
         self.scope = anyio.CancelScope()

@@ -1,7 +1,4 @@
-"""How many sessions may be open at a time, and the wait of those for which there is no place yet.
-
-It knows places and who has one, and nothing of what is done there.
-"""
+"""How many sessions may be open at a time. It knows permits and who holds one, and nothing of sessions."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from ors_client._errors import DeadlineExceeded
 from ors_client._http.deadline import Deadline, Loop
 
 
-class Room:
-    """Places that are handed out in the order of asking.
+class SessionLimiter:
+    """Hands out permits in the order of asking.
 
-    A queue that moves may be as long as it likes. One that stands still, as when a session waits for the one around
-    it, ends in an error.
+    A queue that moves may be of any length. One that stands still, as when a session waits for the one around it, ends
+    in an error.
 
     Args:
         places: How many there are.
@@ -23,16 +20,16 @@ class Room:
         url: For messages.
     """
 
-    def __init__(self, places: int, *, seconds: float, url: str) -> None:
-        self._places = places
+    def __init__(self, sessions: int, *, seconds: float, url: str) -> None:
+        self._sessions = sessions
         self._seconds = seconds
         self._url = url
-        self._limiter = anyio.CapacityLimiter(places)
+        self._limiter = anyio.CapacityLimiter(sessions)
         self._waiting: set[Deadline] = set()
         self._loop: Loop | None = None
 
-    async def enter(self, seat: Seat) -> None:
-        """Wait for a place.
+    async def acquire(self, permit: SessionPermit) -> None:
+        """Wait for a permit.
 
         Raises:
             DeadlineExceeded: None became free for too long.
@@ -41,50 +38,50 @@ class Room:
         with Deadline(self._seconds, loop=self._loop) as deadline:
             self._waiting.add(deadline)
             try:
-                await self._limiter.acquire_on_behalf_of(seat)
+                await self._limiter.acquire_on_behalf_of(permit)
             finally:
                 self._waiting.discard(deadline)
             return
         raise DeadlineExceeded(
-            f"waiting for one of max_sessions={self._places} places",
+            f"waiting for one of max_sessions={self._sessions} places",
             limit="start_up",
             seconds=self._seconds,
             url=self._url,
             advice="close a session first, raise max_sessions, or raise that limit if sessions last longer",
         )
 
-    def leave(self, seat: Seat) -> None:
-        """Give a place to the next, on the event loop that it was taken on."""
-        self._limiter.release_on_behalf_of(seat)
+    def release(self, permit: SessionPermit) -> None:
+        """Give a permit to the next, on the event loop that it was taken on."""
+        self._limiter.release_on_behalf_of(permit)
         if self._waiting and self._loop is not None:
             until = self._loop.now() + self._seconds
             for deadline in self._waiting:
                 deadline.reschedule(until)
 
 
-class Seat:
-    """One session's place among those that may be open at a time; not the session, which it must not keep alive.
+class SessionPermit:
+    """One session's permit to be open; not the session, which it must not keep alive.
 
     Args:
         room: All places; `None` is room without end.
     """
 
-    def __init__(self, room: Room | None) -> None:
-        self._room = room
-        self._taken = False
+    def __init__(self, limiter: SessionLimiter | None) -> None:
+        self._source = limiter
+        self._held = False
 
-    async def take(self) -> None:
-        """Wait for a place.
+    async def acquire(self) -> None:
+        """Wait for a permit.
 
         Raises:
             DeadlineExceeded: None became free for too long.
         """
-        if self._room is not None:
-            await self._room.enter(self)
-            self._taken = True
+        if self._source is not None:
+            await self._source.acquire(self)
+            self._held = True
 
-    def give_back(self) -> None:
-        """Leave the place, if it is held; on the event loop that took it."""
-        if self._room is not None and self._taken:
-            self._taken = False
-            self._room.leave(self)
+    def release(self) -> None:
+        """Give the permit back, if it is held; on the event loop that took it."""
+        if self._source is not None and self._held:
+            self._held = False
+            self._source.release(self)

@@ -31,7 +31,7 @@ from ors_client._protocol.operations import Address, Operation, create_session, 
 from ors_client._protocol.retry import is_missing_route
 
 from .keepalive import Entry, Keepalive
-from .limiter import Room
+from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
 
@@ -94,10 +94,12 @@ class Server:
     def __init__(self, transport: Transport, keepalive: Keepalive, *, max_sessions: int | None = None) -> None:
         self.transport = transport
         self.keepalive = keepalive
-        self.room = (
+        self.limiter = (
             None
             if max_sessions is None
-            else Room(max_sessions, seconds=transport.timeouts.start_up, url=transport.destination.layout.sessions)
+            else SessionLimiter(
+                max_sessions, seconds=transport.timeouts.start_up, url=transport.destination.layout.sessions
+            )
         )
         self.missing: set[Route] = set()
         """Routes that were found not to be there."""
