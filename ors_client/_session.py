@@ -29,11 +29,11 @@ from ._errors import (
 from ._http.backends import Meter
 from ._http.credentials import Secrets
 from ._http.deadline import Deadline
-from ._lifecycle.creation import Opening, remove
-from ._lifecycle.keepalive import Entry, Keepalive
+from ._lifecycle.creation import SessionCreation, remove
+from ._lifecycle.keepalive import Keepalive, TrackedSession
 from ._lifecycle.limiter import SessionPermit
 from ._lifecycle.server import Server
-from ._lifecycle.setup import Setup
+from ._lifecycle.setup import EnvironmentSetup
 from ._protocol.operations import (
     Address,
     Episode,
@@ -87,8 +87,10 @@ class AsyncSession:
     ) -> None:
         self._server = server
         self._permit = SessionPermit(server.limiter)
-        self._opening = Opening(server, place, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides)
-        self._setup: Setup | None = None
+        self._creation = SessionCreation(
+            server, place, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides
+        )
+        self._setup: EnvironmentSetup | None = None
         self._state = "new"
         self._lost: str | None = None
         self._finished = False
@@ -106,14 +108,14 @@ class AsyncSession:
         self._state = "opening"
         try:
             await self._permit.acquire()
-            await self._opening.run()
+            await self._creation.run()
             self._watch()
         except BaseException:
             self._state = "closed"
             self._permit.release()
-            entry, self._opening.entry = self._opening.entry, None
-            if entry is not None:
-                self._server.keepalive.abandon(entry)
+            tracked, self._creation.tracked = self._creation.tracked, None
+            if tracked is not None:
+                self._server.keepalive.delete_later(tracked)
             raise
         self._state = "open"
         return self
@@ -128,15 +130,15 @@ class AsyncSession:
 
         What fails is tried again in the background. Never raises for a server's sake; closing twice does nothing.
         """
-        entry, self._opening.entry = self._opening.entry, None
+        tracked, self._creation.tracked = self._creation.tracked, None
         self._state = "closed"
-        if entry is None:
+        if tracked is None:
             return
         self._forget()
         for scope in self._scopes:
             scope.cancel()
         try:
-            await remove(self._server, entry)
+            await remove(self._server, tracked)
         finally:
             self._permit.release()
 
@@ -296,13 +298,13 @@ class AsyncSession:
     # --- Being kept alive --------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        entry = self._opening.entry
-        if entry is None:
+        tracked = self._creation.tracked
+        if tracked is None:
             return
-        self._setup = Setup(self._server, self._place, entry.session_id)
+        self._setup = EnvironmentSetup(self._server, self._place, tracked.session_id)
         # The callback runs on another thread, and must not keep a forgotten session alive.
         forgotten = weakref.ref(self)
-        post = _poster()
+        post = _loop_callback()
 
         def on_lost(reason: str) -> None:
             session = forgotten()
@@ -310,16 +312,16 @@ class AsyncSession:
                 session._lost = reason  # noqa: SLF001 - its own class
                 post(session._stop)  # noqa: SLF001
 
-        self._server.keepalive.watch(entry, on_lost, witness=self._witness(entry))
-        self._finalizer = weakref.finalize(self, _let_go, self._server.keepalive, entry, self._permit, post)
+        self._server.keepalive.watch(tracked, on_lost, liveness_check=self._liveness_check(tracked))
+        self._finalizer = weakref.finalize(self, _finalize, self._server.keepalive, tracked, self._permit, post)
         self._finalizer.atexit = False
 
-    def _witness(self, entry: Entry) -> Operation[object]:
+    def _liveness_check(self, tracked: TrackedSession) -> Operation[object]:
         """Return a request that only a server that is there answers, and cheaply."""
         place = self._place
         if ("list_environments", place.deployment) in self._server.missing:
-            return prompt(place, entry.session_id)
-        return list_environments(deployment=place.deployment, session_id=entry.session_id)
+            return prompt(place, tracked.session_id)
+        return list_environments(deployment=place.deployment, session_id=tracked.session_id)
 
     def _forget(self) -> None:
         finalizer = getattr(self, "_finalizer", None)
@@ -334,16 +336,16 @@ class AsyncSession:
 
     @property
     def _place(self) -> Address:
-        if self._opening.address is None:
+        if self._creation.address is None:
             raise ClientStateError(_NOT_ENTERED)
-        return self._opening.address
+        return self._creation.address
 
     @property
     def _id(self) -> str | None:
-        return self._opening.session_id
+        return self._creation.session_id
 
     @property
-    def _entered(self) -> Setup:
+    def _entered(self) -> EnvironmentSetup:
         if self._setup is None:
             raise ClientStateError(_NOT_ENTERED)
         return self._setup
@@ -406,8 +408,8 @@ class AsyncSession:
                 return await work(*arguments)
             except SessionLost as error:
                 self._lost = self._lost or error.reason
-                if self._opening.entry is not None:
-                    self._server.keepalive.disown(self._opening.entry)
+                if self._creation.tracked is not None:
+                    self._server.keepalive.unregister(self._creation.tracked)
                 raise
             finally:
                 self._scopes.discard(deadline.scope)
@@ -434,15 +436,15 @@ def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:
     raise TypeError(f"A session is of a Task or a TaskRef(split, index), not of {task!r}.")
 
 
-def _let_go(
-    keepalive: Keepalive, entry: Entry, permit: SessionPermit, post: Callable[[Callable[[], None]], None]
+def _finalize(
+    keepalive: Keepalive, tracked: TrackedSession, permit: SessionPermit, post: Callable[[Callable[[], None]], None]
 ) -> None:
     """Delete a session that nobody holds any more; called on any thread."""
-    keepalive.abandon(entry)
+    keepalive.delete_later(tracked)
     post(permit.release)
 
 
-def _poster() -> Callable[[Callable[[], None]], None]:
+def _loop_callback() -> Callable[[Callable[[], None]], None]:
     """Return a function that runs another on this event loop, from any thread, without waiting for it.
 
     anyio's own ways wait, and would block the keepalive thread while this loop is blocked.

@@ -108,8 +108,8 @@ class Transport:
         self,
         operation: Operation[T],
         *,
-        settled: Callable[[T], object] | None = None,
-        crowded: Callable[[], object] | None = None,
+        on_result: Callable[[T], object] | None = None,
+        on_capacity_error: Callable[[], object] | None = None,
         times: Meter | None = None,
     ) -> T:
         """Send an operation, repeat or resume it where that is safe, and read its answer.
@@ -126,7 +126,7 @@ class Transport:
         """
         token = meter.set(times)
         try:
-            return await self._send(operation, settled, crowded, times)
+            return await self._send(operation, on_result, on_capacity_error, times)
         except ORSError as error:
             raise self._placed(error, operation) from error.__cause__
         finally:
@@ -159,8 +159,8 @@ class Transport:
     async def _send(
         self,
         operation: Operation[T],
-        settled: Callable[[T], object] | None,
-        crowded: Callable[[], object] | None,
+        on_result: Callable[[T], object] | None,
+        on_capacity_error: Callable[[], object] | None,
         times: Meter | None,
     ) -> T:
         stream: Stream | None = None
@@ -171,11 +171,11 @@ class Transport:
             if operation.streamed and (stream is None or operation.idempotent):
                 # What may be sent afresh is never resumed: a second /create_session gets another id.
                 stream = Stream(limits=self.limits)
-            if settled is None:
+            if on_result is None:
                 result = await self._attempt(operation, stream)
             else:
                 result = await run_shielded(
-                    partial(self._settle, operation, stream, settled), grace=self.timeouts.close
+                    partial(self._settle, operation, stream, on_result), grace=self.timeouts.close
                 )
             if isinstance(result, _Answer):
                 return self._parse(operation, result.text)
@@ -188,8 +188,8 @@ class Transport:
                     answered_before=answered_before,
                 )
             started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
-            if crowded is not None and result.status == 429:
-                crowded()
+            if on_capacity_error is not None and result.status == 429:
+                on_capacity_error()
             delay = attempts.after(result, now=loop.now(), started=started)
             if times is not None and not result.delivered:
                 if result.status is None:
@@ -233,11 +233,11 @@ class Transport:
         )
 
     async def _settle(
-        self, operation: Operation[T], stream: Stream | None, settled: Callable[[T], object]
+        self, operation: Operation[T], stream: Stream | None, on_result: Callable[[T], object]
     ) -> _Answer | Fault:
         result = await self._attempt(operation, stream)
         if isinstance(result, _Answer):
-            settled(self._parse(operation, result.text))
+            on_result(self._parse(operation, result.text))
         return result
 
     async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> Answer:

@@ -29,13 +29,13 @@ from ors_client._protocol.operations import Address, Episode, create, create_ses
 from ors_client._protocol.retry import backoff
 from ors_client._types import JSONValue
 
-from .keepalive import Entry, end
+from .keepalive import TrackedSession, end
 from .server import Server, deployment_of
 
 _logger = logging.getLogger("ors_client")
 
 
-class Opening:
+class SessionCreation:
     """The way to an episode that runs. It may be cancelled at any moment, and tells what it has got by then.
 
     Args:
@@ -57,7 +57,7 @@ class Opening:
     ) -> None:
         self.session_id: str | None = None
         """The latest id; it stays when the session is gone."""
-        self.entry: Entry | None = None
+        self.tracked: TrackedSession | None = None
         """The session, while there is one to delete."""
         self.address: Address | None = None
         """The environment, once it was found."""
@@ -76,7 +76,7 @@ class Opening:
         """
         server = self._server
         server.check()
-        if not server.must_lend(*self._place):
+        if not server.needs_session_id(*self._place):
             self.address = await server.address(*self._place)
         header, body = await server.secrets(self._secrets, self._deployment)
         attempts = server.transport.retry.attempts
@@ -84,68 +84,72 @@ class Opening:
         for attempt in range(attempts):
             if attempt:
                 await anyio.sleep(backoff(server.transport.retry, attempt))
-            entry = await self._obtain(header)
+            tracked = await self._obtain(header)
             try:
                 if self.address is None:
-                    self.address = await server.address(*self._place, session_id=entry.session_id)
-                await self._create(self.address, entry, header, body)
+                    self.address = await server.address(*self._place, session_id=tracked.session_id)
+                await self._create(self.address, tracked, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
                 # id without an episode can't be pinged, and costs nothing.
                 reason = error.reason
-                server.keepalive.disown(entry)
-                self.entry = None
+                server.keepalive.unregister(tracked)
+                self.tracked = None
             except OutcomeUnknown as error:
                 # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
                 # this id is given up, and deleted once more when the constructor may have registered it.
                 reason = error.reason
-                server.keepalive.abandon(entry)
-                self.entry = None
+                server.keepalive.delete_later(tracked)
+                self.tracked = None
             except ORSError as error:
-                self.entry = None
-                await remove(server, entry)
+                self.tracked = None
+                await remove(server, tracked)
                 raise await self._as_failed_create(error) from error
             else:
                 return
         url = server.transport.destination.layout.sessions
         raise TransportError("opening a session", reason=reason, attempts=attempts, url=url)
 
-    async def _obtain(self, secrets_header: str | None) -> Entry:
+    async def _obtain(self, secrets_header: str | None) -> TrackedSession:
         """Get a session's id; from then on it is in the ledger."""
-        entries: list[Entry] = []
+        entries: list[TrackedSession] = []
         deployment = self._deployment
 
-        def own(session_id: str) -> None:
+        def register(session_id: str) -> None:
             self.session_id = session_id
-            self.entry = self._server.keepalive.own(session_id, deployment=deployment)
-            entries.append(self.entry)
+            self.tracked = self._server.keepalive.register(session_id, deployment=deployment)
+            entries.append(self.tracked)
 
         operation = create_session(
             deployment=deployment,
             env_overrides=self._env_overrides,
             secrets_header=None if deployment is None else secrets_header,
         )
-        await self._server.transport.send(operation, settled=own, crowded=self._server.make_room)
+        await self._server.transport.send(
+            operation, on_result=register, on_capacity_error=self._server.release_idle_sessions
+        )
         return entries[0]
 
-    async def _create(self, address: Address, entry: Entry, header: str | None, body: Mapping[str, str] | None) -> None:
-        def settle(_: None = None) -> None:
-            entry.unsettled = False
+    async def _create(
+        self, address: Address, tracked: TrackedSession, header: str | None, body: Mapping[str, str] | None
+    ) -> None:
+        def on_answer(_: None = None) -> None:
+            tracked.create_pending = False
 
         send = self._server.transport.send
-        make = partial(create, address, entry.session_id, self._episode)
-        entry.unsettled = entry.begun = True
+        make = partial(create, address, tracked.session_id, self._episode)
+        tracked.create_pending = tracked.create_sent = True
         try:
             try:
-                await send(make(secrets_header=header, secrets_body=body), settled=settle)
+                await send(make(secrets_header=header, secrets_body=body), on_result=on_answer)
             except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
                 self._server.refused_body_secrets()
-                await send(make(secrets_header=header), settled=settle)
+                await send(make(secrets_header=header), on_result=on_answer)
         except OutcomeUnknown:
             raise
         except ORSError as error:  # the server's answer, or the certainty that it saw no request
-            settle()
-            entry.refused = isinstance(error, StatusError)
+            on_answer()
+            tracked.refused = isinstance(error, StatusError)
             raise
 
     async def _as_failed_create(self, error: ORSError) -> ORSError:
@@ -163,25 +167,25 @@ class Opening:
         return error
 
 
-async def remove(server: Server, entry: Entry) -> None:
+async def remove(server: Server, tracked: TrackedSession) -> None:
     """Delete a session within `Timeouts.close` seconds; what fails is tried again in the background."""
     transport = server.transport
     confirmed = False
 
     async def delete() -> None:
         nonlocal confirmed
-        entry.on_lost = None
+        tracked.on_lost = None
         with anyio.move_on_after(transport.timeouts.close):
             try:
-                await end(entry, transport.send, split=transport.destination.layout.is_split)
+                await end(tracked, transport.send, split=transport.destination.layout.is_split)
             except ORSError as error:
                 _logger.debug("A session was not deleted yet: %s", error)
                 return
-            server.keepalive.disown(entry)
+            server.keepalive.unregister(tracked)
             confirmed = True
 
     try:
         await run_shielded(delete, grace=transport.timeouts.close)
     finally:
         if not confirmed:
-            server.keepalive.abandon(entry)
+            server.keepalive.delete_later(tracked)

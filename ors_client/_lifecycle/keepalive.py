@@ -51,7 +51,7 @@ _FAILURES = 3
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class TrackedSession:
     """A session that is open on the server, as the ledger knows it.
 
     Args:
@@ -73,23 +73,23 @@ class Entry:
     due: float = 0.0
     alive_at: float = 0.0
     failures: int = 0
-    unsettled: bool = False
-    begun: bool = False
+    create_pending: bool = False
+    create_sent: bool = False
     refused: bool = False
-    witness: Operation[object] | None = None
+    liveness_check: Operation[object] | None = None
 
 
-async def end(entry: Entry, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
+async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
     """End a session: its episode, and its id in the split layout or where no episode was begun.
 
     Single servers end the id with the episode, if they keep ids at all.
     """
-    if entry.begun or not split:
+    if tracked.create_sent or not split:
         with contextlib.suppress(SessionLost):
-            await send(delete(entry.session_id, deployment=entry.deployment))
-    if split or entry.refused or not entry.begun:
+            await send(delete(tracked.session_id, deployment=tracked.deployment))
+    if split or tracked.refused or not tracked.create_sent:
         try:
-            await send(delete_session(entry.session_id, deployment=entry.deployment))
+            await send(delete_session(tracked.session_id, deployment=tracked.deployment))
         except SessionLost:
             pass
         except StatusError as error:
@@ -116,7 +116,7 @@ class Keepalive:
         self._split = split
         self._close = close
         self._make_transport = make_transport
-        self._ledger: dict[str, Entry] = {}
+        self._ledger: dict[str, TrackedSession] = {}
         self._numbers = itertools.count(1)
         # Deployments: those that answered a ping, so that they have a route for it, and those found to have none.
         self._pinged: set[str | None] = set()
@@ -137,15 +137,21 @@ class Keepalive:
         """Whether there is a thread to end."""
         return self._thread is not None
 
-    def own(self, session_id: str, *, deployment: str | None = None) -> Entry:
+    def register(self, session_id: str, *, deployment: str | None = None) -> TrackedSession:
         """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
-        entry = Entry(session_id, deployment)
+        tracked = TrackedSession(session_id, deployment)
         with self._guard:
             self._running()
-            self._ledger[session_id] = entry
-        return entry
+            self._ledger[session_id] = tracked
+        return tracked
 
-    def watch(self, entry: Entry, on_lost: Callable[[str], None], *, witness: Operation[object] | None = None) -> None:
+    def watch(
+        self,
+        tracked: TrackedSession,
+        on_lost: Callable[[str], None],
+        *,
+        liveness_check: Operation[object] | None = None,
+    ) -> None:
         """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it.
 
         Args:
@@ -153,22 +159,22 @@ class Keepalive:
             on_lost: Called on the thread.
             witness: A request that a server which is there answers; without it, no ping route is held to be missing.
         """
-        entry.on_lost = on_lost
-        entry.witness = witness
-        entry.alive_at = time.monotonic()
-        entry.due = entry.alive_at + self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
-        self._running().post(lambda thread: self._beat_at(entry.due, thread, entry))
+        tracked.on_lost = on_lost
+        tracked.liveness_check = liveness_check
+        tracked.alive_at = time.monotonic()
+        tracked.due = tracked.alive_at + self.policy.interval * (next(self._numbers) * _GOLDEN % 1.0)
+        self._running().post(lambda thread: self._schedule_ping(tracked.due, thread, tracked))
 
-    def disown(self, entry: Entry) -> None:
+    def unregister(self, tracked: TrackedSession) -> None:
         """Strike a session that the server confirmed deleted, or lost."""
-        entry.on_lost = None
-        self._ledger.pop(entry.session_id, None)
+        tracked.on_lost = None
+        self._ledger.pop(tracked.session_id, None)
 
-    def abandon(self, entry: Entry) -> None:
+    def delete_later(self, tracked: TrackedSession) -> None:
         """Delete a session in the background; more than once where it may yet begin."""
-        entry.on_lost = None
+        tracked.on_lost = None
         with contextlib.suppress(ClientStateError):  # after a fork the session is the parent's to delete
-            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, entry)))
+            self._running().post(lambda thread: thread.spawn(self._delete(thread.transport, tracked)))
 
     def later(self, seconds: float, function: Callable[[], object]) -> None:
         """Call `function` on the thread after `seconds`, unless the client is closed before."""
@@ -184,11 +190,11 @@ class Keepalive:
         if thread is None or self._process != os.getpid():
             return
         seconds = self._close if within is None else within
-        for entry in list(self._ledger.values()):  # others strike theirs meanwhile
-            entry.on_lost = None
+        for tracked in list(self._ledger.values()):  # others strike theirs meanwhile
+            tracked.on_lost = None
         thread.stop(self._delete_all, within=seconds)
-        for entry in list(self._ledger.values()):
-            self._report(entry, "the client was closed")
+        for tracked in list(self._ledger.values()):
+            self._report(tracked, "the client was closed")
 
     # --- On the thread -----------------------------------------------------------------------------------------------
 
@@ -206,55 +212,57 @@ class Keepalive:
     def _at_exit(self) -> None:
         self.close(min(self._close, EXIT_SECONDS))
 
-    def _beat_at(self, moment: float, thread: Background, entry: Entry) -> None:
+    def _schedule_ping(self, moment: float, thread: Background, tracked: TrackedSession) -> None:
         early = moment % (self.policy.interval * _TOGETHER)
-        thread.later(moment - early - time.monotonic(), partial(self._beat, thread, entry))
+        thread.later(moment - early - time.monotonic(), partial(self._start_ping, thread, tracked))
 
-    def _beat(self, thread: Background, entry: Entry) -> None:
-        if entry.on_lost is not None and entry.deployment not in self._unpingable:
-            thread.spawn(self._ping(thread, entry))
+    def _start_ping(self, thread: Background, tracked: TrackedSession) -> None:
+        if tracked.on_lost is not None and tracked.deployment not in self._unpingable:
+            thread.spawn(self._ping(thread, tracked))
 
-    async def _ping(self, thread: Background, entry: Entry) -> None:
+    async def _ping(self, thread: Background, tracked: TrackedSession) -> None:
         began = time.monotonic()
         failed = False
         try:
-            if not await self._find_ping_route(thread.transport, entry):
+            if not await self._find_ping_route(thread.transport, tracked):
                 return
         except SessionLost as error:
-            self._lose(entry, error.reason)
-            self.disown(entry)
+            self._lose(tracked, error.reason)
+            self.unregister(tracked)
             return
         except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
             if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
                 failed = True
-                entry.failures += 1
+                tracked.failures += 1
             foreseen = isinstance(error, ORSError)
             problem = error.message if foreseen else thread.transport.show(repr(error))
-            silent = time.monotonic() - entry.alive_at
-            if entry.failures >= _FAILURES and silent >= self.policy.tolerance:
-                self._lose(entry, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")
+            silent = time.monotonic() - tracked.alive_at
+            if tracked.failures >= _FAILURES and silent >= self.policy.tolerance:
+                self._lose(tracked, f"no ping succeeded for {silent:.0f} seconds; the last: {problem}")
                 return
             _logger.log(logging.DEBUG if foreseen else logging.WARNING, "A ping failed: %s", problem)
         else:
-            entry.alive_at = began
-            entry.failures = 0
+            tracked.alive_at = began
+            tracked.failures = 0
         interval, now = self.policy.interval, time.monotonic()
         together = interval * _TOGETHER
         # Each keeps its own beat: those that were late together, as after a stall, must not stay together.
-        if (behind := now + together - entry.due) >= 0.0:
-            entry.due += interval * (1 + behind // interval)
-        rest = entry.due - now
+        if (behind := now + together - tracked.due) >= 0.0:
+            tracked.due += interval * (1 + behind // interval)
+        rest = tracked.due - now
         if failed:  # not one beat is skipped for it, and the others that it takes must fail while the tolerance lasts
-            left = self.policy.tolerance - (now - entry.alive_at)
-            rest = min(rest, interval - (now - began) + together, left / max(_FAILURES - entry.failures, 1) + together)
-        self._beat_at(now + max(rest, interval / 10), thread, entry)
+            left = self.policy.tolerance - (now - tracked.alive_at)
+            rest = min(
+                rest, interval - (now - began) + together, left / max(_FAILURES - tracked.failures, 1) + together
+            )
+        self._schedule_ping(now + max(rest, interval / 10), thread, tracked)
 
-    def _lose(self, entry: Entry, reason: str) -> None:
-        on_lost, entry.on_lost = entry.on_lost, None
+    def _lose(self, tracked: TrackedSession, reason: str) -> None:
+        on_lost, tracked.on_lost = tracked.on_lost, None
         if on_lost is not None:
             on_lost(reason)
 
-    async def _find_ping_route(self, transport: Transport, entry: Entry) -> bool:
+    async def _find_ping_route(self, transport: Transport, tracked: TrackedSession) -> bool:
         """Ping, and tell whether there is a route for it.
 
         A proxy that was restarted and has not found its server yet answers 404 to everything, with a page or with the
@@ -262,41 +270,41 @@ class Keepalive:
         ping was ever answered, the server answers another request now, and a second ping gets a 404 after it. Otherwise
         the 404 is a fault like others: the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
         """
-        asked = ping(entry.session_id, deployment=entry.deployment)
+        asked = ping(tracked.session_id, deployment=tracked.deployment)
         try:
             await transport.send_once(asked)
         except StatusError as error:
-            if not self._may_be_missing(entry, error) or entry.witness is None:
+            if not self._may_be_missing(tracked, error) or tracked.liveness_check is None:
                 raise
-            await _hear(transport, entry.witness)
+            await _check_alive(transport, tracked.liveness_check)
             try:
                 await transport.send_once(asked)
             except StatusError as again:
-                if not self._may_be_missing(entry, again):
+                if not self._may_be_missing(tracked, again):
                     raise
             else:
-                self._pinged.add(entry.deployment)
+                self._pinged.add(tracked.deployment)
                 return True
-            if entry.deployment not in self._unpingable:
-                self._unpingable.add(entry.deployment)
+            if tracked.deployment not in self._unpingable:
+                self._unpingable.add(tracked.deployment)
                 _logger.warning(
                     "The server has no ping route, so sessions can't be kept alive between calls and end when it "
                     "decides: %s",
                     error,
                 )
             return False
-        self._pinged.add(entry.deployment)
+        self._pinged.add(tracked.deployment)
         return True
 
-    def _may_be_missing(self, entry: Entry, error: StatusError) -> bool:
-        return entry.deployment not in self._pinged and is_missing_route(error)
+    def _may_be_missing(self, tracked: TrackedSession, error: StatusError) -> bool:
+        return tracked.deployment not in self._pinged and is_missing_route(error)
 
-    async def _delete(self, transport: Transport, entry: Entry) -> None:
+    async def _delete(self, transport: Transport, tracked: TrackedSession) -> None:
         problem = ""
         for delay in _DELETE_AGAIN:
             await asyncio.sleep(delay)
             try:
-                await self._delete_once(transport, entry)
+                await self._delete_once(transport, tracked)
             except ORSError as error:
                 problem = str(error)
             except Exception as error:  # noqa: BLE001 - the top of a thread: the session is still to be deleted
@@ -304,64 +312,64 @@ class Keepalive:
             else:
                 break
         else:
-            self._report(entry, problem)
+            self._report(tracked, problem)
             return
         # It stays in the ledger meanwhile, so that a client which closes looks after it.
         for delay in _DELETE_LATER:
-            if not entry.unsettled:
+            if not tracked.create_pending:
                 break
             await asyncio.sleep(delay)
             with contextlib.suppress(ORSError):
-                await self._delete_once(transport, entry)
-        self.disown(entry)
+                await self._delete_once(transport, tracked)
+        self.unregister(tracked)
 
-    async def _delete_once(self, transport: Transport, entry: Entry) -> None:
-        if entry.unsettled:
+    async def _delete_once(self, transport: Transport, tracked: TrackedSession) -> None:
+        if tracked.create_pending:
             # An episode that answers has begun, and does not begin again. Before, openreward answers 404.
             with contextlib.suppress(ORSError):
-                await transport.send_once(ping(entry.session_id, deployment=entry.deployment))
-                entry.unsettled = False
-        await end(entry, transport.send_once, split=self._split)
+                await transport.send_once(ping(tracked.session_id, deployment=tracked.deployment))
+                tracked.create_pending = False
+        await end(tracked, transport.send_once, split=self._split)
 
     async def _delete_all(self, transport: Transport) -> None:
-        async def confirm(entry: Entry) -> None:
+        async def confirm(tracked: TrackedSession) -> None:
             with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
                 while True:
                     try:
-                        await self._delete_once(transport, entry)
+                        await self._delete_once(transport, tracked)
                         break
                     except NotYet:  # as its backend is starting, there is time left to ask again
                         await asyncio.sleep(_LOOK_EVERY)
                 try:
-                    await self._delete_when_begun(transport, entry)
+                    await self._delete_when_begun(transport, tracked)
                 finally:
-                    self.disown(entry)
+                    self.unregister(tracked)
 
-        await asyncio.gather(*(confirm(entry) for entry in list(self._ledger.values())))
+        await asyncio.gather(*(confirm(tracked) for tracked in list(self._ledger.values())))
 
-    async def _delete_when_begun(self, transport: Transport, entry: Entry) -> None:
-        while entry.unsettled:
+    async def _delete_when_begun(self, transport: Transport, tracked: TrackedSession) -> None:
+        while tracked.create_pending:
             await asyncio.sleep(_LOOK_EVERY)
-            await self._delete_once(transport, entry)
+            await self._delete_once(transport, tracked)
 
-    def _report(self, entry: Entry, problem: str) -> None:
-        if self._ledger.pop(entry.session_id, None) is not None:
+    def _report(self, tracked: TrackedSession, problem: str) -> None:
+        if self._ledger.pop(tracked.session_id, None) is not None:
             self.leaked += 1
             _logger.warning(
                 "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",
-                entry.session_id,
+                tracked.session_id,
                 problem,
             )
 
 
-async def _hear(transport: Transport, witness: Operation[object]) -> None:
+async def _check_alive(transport: Transport, liveness_check: Operation[object]) -> None:
     """Ask for an answer that only a server gives; its author's error is one, a missing route and a gateway's are not.
 
     Raises:
         ORSError: There was none; `NotYet` where there may be one once the setup is done.
     """
     try:
-        await transport.send_once(witness)
+        await transport.send_once(liveness_check)
     except ProtocolError:
         pass
     except StatusError as error:

@@ -63,7 +63,7 @@ class SessionPermit:
     """One session's permit to be open; not the session, which it must not keep alive.
 
     Args:
-        room: All places; `None` is room without end.
+        limiter: Hands it out; `None` allows any number.
     """
 
     def __init__(self, limiter: SessionLimiter | None) -> None:

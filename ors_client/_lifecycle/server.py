@@ -30,7 +30,7 @@ from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, create_session, list_environments, version
 from ors_client._protocol.retry import is_missing_route
 
-from .keepalive import Entry, Keepalive
+from .keepalive import Keepalive, TrackedSession
 from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
@@ -53,7 +53,7 @@ def deployment_of(name: str | None) -> str | None:
     return name if name is not None and "/" in name else None
 
 
-class _Pass:
+class DiscoverySession:
     """A session id without an episode, for requests that demand one; given back once it is idle.
 
     Args:
@@ -61,8 +61,8 @@ class _Pass:
         rest: Seconds without use after which it is idle.
     """
 
-    def __init__(self, entry: Entry, *, rest: float) -> None:
-        self.entry = entry
+    def __init__(self, tracked: TrackedSession, *, rest: float) -> None:
+        self.tracked = tracked
         self.rest = rest
         self.lost = False
         self.users = 0
@@ -70,7 +70,7 @@ class _Pass:
 
     def __enter__(self) -> str:
         self.users += 1
-        return self.entry.session_id
+        return self.tracked.session_id
 
     def __exit__(self, *_: object) -> None:
         self.users -= 1
@@ -113,7 +113,7 @@ class Server:
         self._takes_body_secrets = True
         self._demands_session = False
         self._obtaining = anyio.Lock()  # guards that one session id serves all who look around
-        self._passes: dict[str | None, _Pass] = {}
+        self._discovery_sessions: dict[str | None, DiscoverySession] = {}
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
@@ -122,7 +122,7 @@ class Server:
         if not self.open:
             raise ClientStateError(CLOSED)
 
-    def must_lend(self, name: str | None, variant: str | None) -> bool:
+    def needs_session_id(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
         return self._asks_with_id(deployment_of(name)) and (name, variant) not in self._addresses
 
@@ -200,13 +200,13 @@ class Server:
         self.missing.add(route)
         return value
 
-    def make_room(self) -> None:
+    def release_idle_sessions(self) -> None:
         """Give back the ids for looking around that nobody looks around with now: an account may have few places."""
-        for deployment, known in list(self._passes.items()):
+        for deployment, known in list(self._discovery_sessions.items()):
             if known.users == 0:
                 known.lost = True
-                self._strike(known, deployment)
-                self.keepalive.abandon(known.entry)
+                self._discard(known, deployment)
+                self.keepalive.delete_later(known.tracked)
 
     async def secrets(
         self, secrets: Secrets | None, deployment: str | None = None
@@ -276,15 +276,15 @@ class Server:
                     raise
                 self._demands_session = True
         try:
-            return await self._send_with_pass(make, deployment)
+            return await self._send_with_session(make, deployment)
         except SessionLost:  # it expired, or was given back at this moment; another one serves as well
-            return await self._send_with_pass(make, deployment)
+            return await self._send_with_session(make, deployment)
 
-    async def _send_with_pass(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        known = self._passes.get(deployment)
+    async def _send_with_session(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
+        known = self._discovery_sessions.get(deployment)
         if known is None:
             async with self._obtaining:
-                known = self._passes.get(deployment) or await self._obtain(deployment)
+                known = self._discovery_sessions.get(deployment) or await self._obtain(deployment)
         try:
             with known as session_id:
                 return await self.transport.send(make(session_id))
@@ -292,39 +292,41 @@ class Server:
             self._forget(known, deployment)
             raise
 
-    async def _obtain(self, deployment: str | None) -> _Pass:
-        made: list[_Pass] = []
+    async def _obtain(self, deployment: str | None) -> DiscoverySession:
+        made: list[DiscoverySession] = []
 
         def keep(session_id: str) -> None:  # also where the caller is cancelled meanwhile: the next one may use it
             rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
-            known = _Pass(self.keepalive.own(session_id, deployment=deployment), rest=rest)
-            self._passes[deployment] = known
+            known = DiscoverySession(self.keepalive.register(session_id, deployment=deployment), rest=rest)
+            self._discovery_sessions[deployment] = known
             self.keepalive.later(rest, partial(self._give_back, known, deployment))
             made.append(known)
 
-        await self.transport.send(create_session(deployment=deployment), settled=keep, crowded=self.make_room)
+        await self.transport.send(
+            create_session(deployment=deployment), on_result=keep, on_capacity_error=self.release_idle_sessions
+        )
         return made[0]
 
-    def _give_back(self, known: _Pass, deployment: str | None) -> None:
+    def _give_back(self, known: DiscoverySession, deployment: str | None) -> None:
         """Give an id back if it is idle, or look again later; on the keepalive's thread."""
         if known.lost:
             return
         if known.idle:
-            self._strike(known, deployment)  # whoever has just taken it meets `SessionLost`, and takes another
-            self.keepalive.abandon(known.entry)
+            self._discard(known, deployment)  # whoever has just taken it meets `SessionLost`, and takes another
+            self.keepalive.delete_later(known.tracked)
         else:
             self.keepalive.later(known.rest, partial(self._give_back, known, deployment))
 
-    def _forget(self, known: _Pass, deployment: str | None) -> None:
+    def _forget(self, known: DiscoverySession, deployment: str | None) -> None:
         known.lost = True
-        self._strike(known, deployment)
-        self.keepalive.disown(known.entry)
+        self._discard(known, deployment)
+        self.keepalive.unregister(known.tracked)
 
-    def _strike(self, known: _Pass, deployment: str | None) -> None:
+    def _discard(self, known: DiscoverySession, deployment: str | None) -> None:
         # Two threads do this, and another may have struck it since the look. What was put there meanwhile is given back
         # by its own timer.
-        if self._passes.get(deployment) is known:
-            self._passes.pop(deployment, None)
+        if self._discovery_sessions.get(deployment) is known:
+            self._discovery_sessions.pop(deployment, None)
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.destination.layout.sessions

@@ -17,7 +17,7 @@ from .server import Server
 T = TypeVar("T")
 
 
-class Setup:
+class EnvironmentSetup:
     """The setup of one session's environment.
 
     Args:

@@ -192,8 +192,8 @@ async def test_id_that_two_threads_give_back_at_one_moment_is_deleted():
     async with connected(Peer({"POST /num_tasks": count})) as client:
         await client.environment("env").num_tasks("train")
         server = client._server
-        [(_, known)] = server._passes.items()
-        server._passes = Contested(server._passes)
+        [(_, known)] = server._discovery_sessions.items()
+        server._discovery_sessions = Contested(server._discovery_sessions)
         known.rest = 0.0
         server._give_back(known, None)
         with anyio.fail_after(30):

@@ -12,7 +12,7 @@ from scripted import Peer
 from ors_client import ClientStateError, KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ors_client._http.transport import Transport
 from ors_client._http.urls import resolve
-from ors_client._lifecycle.keepalive import Entry, Keepalive
+from ors_client._lifecycle.keepalive import Keepalive, TrackedSession
 from ors_client._protocol.operations import Address, prompt
 
 
@@ -37,7 +37,7 @@ def eventually(condition):
         time.sleep(0.01)
 
 
-class Meddler(Entry):
+class Meddler(TrackedSession):
     """An entry that strikes another one when it is told that its session is not pinged any more."""
 
     def __setattr__(self, name, value):
@@ -49,10 +49,10 @@ class Meddler(Entry):
 def test_session_that_is_struck_while_the_client_closes_hinders_nothing():
     peer = Peer()
     keepalive = keepalive_of(peer)
-    other = keepalive.own("other")
+    other = keepalive.register("other")
     meddler = keepalive._ledger["s1"] = Meddler("s1", None)
-    keepalive.own("last")
-    meddler.strike = lambda: keepalive.disown(other)
+    keepalive.register("last")
+    meddler.strike = lambda: keepalive.unregister(other)
     keepalive.close()
     assert sorted(peer.paths()) == ["POST /delete"] * 2 + ["POST /delete_session"] * 2
     assert len(keepalive) == 0
@@ -72,12 +72,12 @@ def test_session_that_is_owned_while_the_client_closes_is_deleted_or_refused():
                 closing.join(0.2)
             return super().__hash__()
 
-    keepalive.own(Id("s1"))
+    keepalive.register(Id("s1"))
     closing.join(30)
     assert peer.paths() == ["POST /delete", "POST /delete_session"]
     assert len(keepalive) == 0
     with pytest.raises(ClientStateError):
-        keepalive.own("s2")
+        keepalive.register("s2")
 
 
 def test_deletion_in_the_background_may_take_longer_than_a_ping():
@@ -90,7 +90,7 @@ def test_deletion_in_the_background_may_take_longer_than_a_ping():
 
     peer = Peer({"POST /delete": slowly})
     keepalive = keepalive_of(peer, timeouts=Timeouts(response=0.05, close=10.0))
-    keepalive.abandon(keepalive.own("s1"))
+    keepalive.delete_later(keepalive.register("s1"))
     assert deleted.wait(30)
     keepalive.close()
     assert peer.paths().count("POST /delete") <= 2  # the second where the first was answered, but not yet read
@@ -109,7 +109,7 @@ def test_session_is_pinged_again_after_an_error_that_nobody_foresaw(caplog):
         return httpx.Response(200, json={"status": "ok"})
 
     keepalive = keepalive_of(Peer({"POST /ping": broken}), policy=KeepalivePolicy(interval=0.01, tolerance=10.0))
-    keepalive.watch(keepalive.own("s1"), print)
+    keepalive.watch(keepalive.register("s1"), print)
     assert twice.wait(30)
     keepalive.close()
     assert [record.getMessage() for record in caplog.records] == ["A ping failed: KeyError('surprise')"]
@@ -128,7 +128,7 @@ def test_sessions_that_were_pinged_late_together_keep_their_own_beats():
         return httpx.Response(200, json={"status": "ok"})
 
     keepalive = keepalive_of(Peer({"POST /ping": answer}), policy=KeepalivePolicy(interval=interval, tolerance=60.0))
-    entries = [keepalive.own(f"s{number}") for number in range(count)]
+    entries = [keepalive.register(f"s{number}") for number in range(count)]
     for entry in entries:
         keepalive.watch(entry, print)
     first = [entry.due for entry in entries]
@@ -156,7 +156,7 @@ def test_ping_that_is_not_answered_costs_no_beat():
         policy=KeepalivePolicy(interval=2.0, tolerance=60.0),
         timeouts=Timeouts(response=2.0),
     )
-    keepalive.watch(keepalive.own("s1"), print)
+    keepalive.watch(keepalive.register("s1"), print)
     assert again.wait(30)
     keepalive.close()
     assert pings[1] - pings[0] < 3.6  # two intervals are four seconds
@@ -172,7 +172,7 @@ def test_server_that_is_full_after_a_failed_ping_is_not_asked_more_often():
     keepalive = keepalive_of(
         Peer({"POST /ping": fail_then_be_full}), policy=KeepalivePolicy(interval=interval, tolerance=1.0)
     )
-    keepalive.watch(keepalive.own("s1"), print)
+    keepalive.watch(keepalive.register("s1"), print)
     eventually(lambda: len(pings) >= 10)
     keepalive.close()
     assert pings[9] - pings[3] > 3 * interval  # six intervals, and less only after a stall
@@ -187,7 +187,7 @@ def test_three_pings_fail_within_a_tolerance_of_one_interval():
         return httpx.Response(500, json={"detail": "no"})
 
     keepalive = keepalive_of(Peer({"POST /ping": broken}), policy=KeepalivePolicy(interval=2.0, tolerance=2.0))
-    keepalive.watch(keepalive.own("s1"), lambda _: lost.set())
+    keepalive.watch(keepalive.register("s1"), lambda _: lost.set())
     assert lost.wait(30)
     keepalive.close()
     assert len(pings) == 3
@@ -206,7 +206,7 @@ def test_pings_that_a_full_server_puts_off_lose_no_session():
         return httpx.Response(429, json={"detail": "slow down"})
 
     keepalive = keepalive_of(Peer({"POST /ping": full}), policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
-    keepalive.watch(keepalive.own("s1"), reasons.append)
+    keepalive.watch(keepalive.register("s1"), reasons.append)
     assert often.wait(30)
     keepalive.close()
     assert reasons == []
@@ -218,8 +218,8 @@ def test_session_whose_deletion_fails_in_a_way_that_nobody_foresaw_is_reported()
 
     peer = Peer({"POST /delete": broken})
     keepalive = keepalive_of(peer)
-    keepalive.own("s1")
-    keepalive.own("s2")
+    keepalive.register("s1")
+    keepalive.register("s2")
     keepalive.close()
     assert peer.paths() == ["POST /delete"] * 2
     assert keepalive.leaked == 2
@@ -236,7 +236,7 @@ def test_witness_that_answers_with_an_error_is_there(answer, caplog):
     peer = Peer({"POST /ping": httpx.Response(404), "GET /prompt": answer})
     keepalive = keepalive_of(peer, policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
     reasons = []
-    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    keepalive.watch(keepalive.register("s1"), reasons.append, liveness_check=prompt(Address("env"), "s1"))
     eventually(lambda: reasons or "no ping route" in caplog.text)
     keepalive.close()
     assert reasons == []
@@ -247,7 +247,7 @@ def test_witness_that_a_gateway_answers_for_is_not_there(status):
     peer = Peer({"POST /ping": httpx.Response(404), "GET /prompt": httpx.Response(status)})
     keepalive = keepalive_of(peer, policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
     reasons = []
-    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    keepalive.watch(keepalive.register("s1"), reasons.append, liveness_check=prompt(Address("env"), "s1"))
     eventually(lambda: reasons)
     keepalive.close()
 
@@ -257,7 +257,7 @@ def test_witness_that_waits_for_the_setup_loses_no_session():
     policy, timeouts = KeepalivePolicy(interval=0.02, tolerance=0.02), Timeouts(response=0.02)
     keepalive = keepalive_of(peer, policy=policy, timeouts=timeouts)
     reasons = []
-    keepalive.watch(keepalive.own("s1"), reasons.append, witness=prompt(Address("env"), "s1"))
+    keepalive.watch(keepalive.register("s1"), reasons.append, liveness_check=prompt(Address("env"), "s1"))
     eventually(lambda: reasons or peer.paths().count("GET /prompt") >= 8)
     keepalive.close()
     assert reasons == []
@@ -271,7 +271,7 @@ def test_proxy_that_finds_its_server_after_the_first_ping_is_pinged_on():
         return httpx.Response(404) if len(pings) == 1 else httpx.Response(200, json={"status": "ok"})
 
     keepalive = keepalive_of(Peer({"POST /ping": found}), policy=KeepalivePolicy(interval=0.02, tolerance=10.0))
-    keepalive.watch(keepalive.own("s1"), print, witness=prompt(Address("env"), "s1"))
+    keepalive.watch(keepalive.register("s1"), print, liveness_check=prompt(Address("env"), "s1"))
     eventually(lambda: len(pings) >= 5)
     keepalive.close()
 
@@ -289,7 +289,9 @@ def test_deployment_without_a_ping_route_leaves_the_others_pinged(old, caplog):
     keepalive = keepalive_of(Peer({"POST /ping": pinged}), policy=KeepalivePolicy(interval=0.02, tolerance=0.02))
     reasons = []
     for name in names:  # one after the other is known
-        keepalive.watch(keepalive.own(name, deployment=name), reasons.append, witness=prompt(Address("env"), "s1"))
+        keepalive.watch(
+            keepalive.register(name, deployment=name), reasons.append, liveness_check=prompt(Address("env"), "s1")
+        )
         eventually(lambda name=name: pings[name] >= (2 if name == names[old] else 5))
     eventually(lambda: "no ping route" in caplog.text)
     before = pings[names[1 - old]]

@@ -142,7 +142,7 @@ def test_session_that_cannot_be_deleted_is_logged_once_with_its_id(
         assert client.open_sessions == 0
     assert [sid in record.getMessage() for record in caplog.records] == [True]
     with Client(ours.url) as other:  # its own words for the server, so that the next test finds it empty
-        other._client._server.keepalive.abandon(other._client._server.keepalive.own(sid))
+        other._client._server.keepalive.delete_later(other._client._server.keepalive.register(sid))
     assert sid not in ours.live()
 
 
