@@ -75,8 +75,8 @@ class AsyncClient:
         if max_sessions is not None and max_sessions < 1:
             raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
         environ = variables()
-        self._destination = resolve(url, environ)
-        self._api_key = Hidden(choose_key(api_key, self._destination, environ) or "")
+        self._target = resolve(url, environ)
+        self._api_key = Hidden(choose_key(api_key, self._target, environ) or "")
         self._retry = retry
         self._keepalive_policy = keepalive
         self._timeouts = timeout
@@ -89,7 +89,7 @@ class AsyncClient:
         self._uploader: Uploader | None = None
 
     def __repr__(self) -> str:
-        layout = self._destination.layout
+        layout = self._target.layout
         where = f"api={layout.api!r}, sessions={layout.sessions!r}" if layout.is_split else repr(layout.sessions)
         return f"{type(self).__name__}({where})"
 
@@ -103,7 +103,7 @@ class AsyncClient:
         keepalive = Keepalive(
             lambda: self._transport(pings),
             policy=policy,
-            split=self._destination.layout.is_split,
+            split=self._target.layout.is_split,
             close=self._timeouts.close,
         )
         self._server = Server(self._transport(self._timeouts), keepalive, max_sessions=self._max_sessions)
@@ -136,7 +136,7 @@ class AsyncClient:
     @property
     def layout(self) -> Layout:
         """Where requests go."""
-        return self._destination.layout
+        return self._target.layout
 
     @property
     def open_sessions(self) -> int:
@@ -193,7 +193,7 @@ class AsyncClient:
 
     def _transport(self, timeouts: Timeouts) -> Transport:
         return Transport(
-            self._destination,
+            self._target,
             api_key=self._api_key.value or None,
             timeouts=timeouts,
             retry=self._retry,

@@ -112,7 +112,7 @@ class AsyncEnvironment:
             everything = await self._whole(address, split)
             if not -len(everything) <= index < len(everything):
                 told = f"There is no task {index} among the {len(everything)} of split {split!r}."
-                raise TaskMissing(told, url=self._server.transport.destination.layout.sessions)
+                raise TaskMissing(told, url=self._server.transport.target.layout.sessions)
             return everything[index]
 
         return await self._server.ask_optional(

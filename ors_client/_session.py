@@ -26,7 +26,7 @@ from ._errors import (
     SessionLost,
     ToolRejected,
 )
-from ._http.backends import Meter
+from ._http.backends import Timing
 from ._http.credentials import Secrets
 from ._http.deadline import Deadline
 from ._lifecycle.creation import SessionCreation, remove
@@ -352,7 +352,7 @@ class AsyncSession:
 
     @property
     def _url(self) -> str:
-        return self._server.transport.destination.layout.sessions
+        return self._server.transport.target.layout.sessions
 
     async def _describe(self) -> ToolList:
         if self._tools is None:
@@ -365,7 +365,7 @@ class AsyncSession:
 
     async def _step(self, operation: Operation[ToolOutput], name: str) -> ToolOutput:
         began = at_turn = ready = time.monotonic()
-        times = Meter()
+        times = Timing()
         try:
             async with self._turn:
                 at_turn = ready = time.monotonic()

@@ -33,7 +33,7 @@ IDLE_SECONDS = 4.0
 
 
 @dataclass(slots=True)
-class Meter:
+class Timing:
     """Where the time of one operation went, besides the server.
 
     Args:
@@ -55,10 +55,10 @@ class Meter:
 
 
 # HTTP libraries make connections in the context of the request that waits for one.
-meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
+timing: ContextVar[Timing | None] = ContextVar("timing", default=None)
 
 
-class Answer(Protocol):
+class HTTPResponse(Protocol):
     """The head of an answer, and what its body is read from."""
 
     status: int
@@ -79,7 +79,7 @@ class Answer(Protocol):
 class Connections(Protocol):
     """Connections to one origin."""
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer; redirects are not followed."""
         ...
 
@@ -103,14 +103,14 @@ class HttpxConnections:
         timeout = {"connect": connect, "read": None, "write": None, "pool": None}
         self._extensions = {"timeout": timeout, "trace": _trace}
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer."""
         place = parsed(self._urls, url, httpx.URL)
         request = httpx.Request(method, place, headers=[*headers], content=body, extensions=self._extensions)
         request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
         if body:
             request.stream = _Body(body)
-        return _HttpxAnswer(await self._transport.handle_async_request(request))
+        return _HttpxResponse(await self._transport.handle_async_request(request))
 
     async def aclose(self) -> None:
         """Close the transport."""
@@ -132,7 +132,7 @@ class _Body(httpx.AsyncByteStream):
         return self._left.pop()
 
 
-class _HttpxAnswer:
+class _HttpxResponse:
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
@@ -152,7 +152,7 @@ class _HttpxAnswer:
 
 
 async def _trace(event: str, _: object) -> None:
-    current = meter.get()
+    current = timing.get()
     if current is None or not event.startswith(("connection.connect_tcp.", "connection.start_tls.")):
         return
     if event.endswith(".started"):
@@ -176,7 +176,7 @@ class AiohttpConnections:
         import multidict  # noqa: PLC0415
         import yarl  # noqa: PLC0415
 
-        class MeteredConnector(aiohttp.TCPConnector):
+        class TimedConnector(aiohttp.TCPConnector):
             """Tells how long a request waits for a connection; aiohttp's tracing builds URLs for every request."""
 
             async def connect(
@@ -185,7 +185,7 @@ class AiohttpConnections:
                 traces: list[aiohttp.tracing.Trace],
                 timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the parent's signature
             ) -> aiohttp.connector.Connection:
-                current = meter.get()
+                current = timing.get()
                 if current is None:
                     return await super().connect(req, traces, timeout)
                 current.begin()
@@ -195,7 +195,7 @@ class AiohttpConnections:
                     current.end()
 
         self._session = aiohttp.ClientSession(
-            connector=MeteredConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls),
+            connector=TimedConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
         )
@@ -207,7 +207,7 @@ class AiohttpConnections:
         self._parse: Callable[[str], yarl.URL] = lambda url: yarl.URL(str(httpx.URL(url)), encoded=True)
         self._make_headers = multidict.CIMultiDict[str]
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer."""
         response = await self._session.request(
             method,
@@ -219,14 +219,14 @@ class AiohttpConnections:
             proxy_auth=self._proxy_auth,
             proxy_headers=self._proxy_headers,
         )
-        return _AiohttpAnswer(response)
+        return _AiohttpResponse(response)
 
     async def aclose(self) -> None:
         """Close the session and its connections."""
         await self._session.close()
 
 
-class _AiohttpAnswer:
+class _AiohttpResponse:
     __slots__ = ("_response", "ended", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:

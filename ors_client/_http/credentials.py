@@ -1,6 +1,6 @@
 """The API key and the secrets: who may have them, and how they travel.
 
-The one reader of `os.environ`. It sends nothing, and takes from `_layout` which destination is the catalogue's.
+The one reader of `os.environ`. It sends nothing, and takes from `urls` which target is the catalogue's.
 
 Two shapes of secrets are in use: openreward since 0.1.70 reads the header `X-Secrets` and answers 422 to a body with
 them (and echoes them in that answer); ors-sdk 0.1.0, openreward 0.1.50 and the standard read them from the body. Both
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from .urls import Destination
+from .urls import Target
 
 # Hosts of secrets whose names say whose they are, so that a plain value will do; openreward 0.1.167 knows them too.
 _GOOGLE = ("generativelanguage.googleapis.com",)
@@ -79,12 +79,12 @@ def environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("OPENREWARD_")}
 
 
-def api_key(explicit: str | None, destination: Destination, environ: Mapping[str, str]) -> str | None:
-    """Return the key that a client sends to `destination`, if any.
+def api_key(explicit: str | None, target: Target, environ: Mapping[str, str]) -> str | None:
+    """Return the key that a client sends to `target`, if any.
 
     Args:
         explicit: What the caller passed; it wins, and an empty string means that no key is sent.
-        destination: What the client was pointed at. Only the catalogue's hosts get a key from the environment.
+        target: What the client was pointed at. Only the catalogue's hosts get a key from the environment.
         environ: The environment's variables.
 
     Raises:
@@ -92,7 +92,7 @@ def api_key(explicit: str | None, destination: Destination, environ: Mapping[str
         ValueError: The key holds a character that no header can carry.
     """
     if explicit is None:
-        key = environ.get("OPENREWARD_API_KEY", "").strip() if destination.catalogue else ""
+        key = environ.get("OPENREWARD_API_KEY", "").strip() if target.catalogue else ""
     elif isinstance(explicit, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         key = explicit
     else:

@@ -21,9 +21,9 @@ from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError
 from .backends import (
     IDLE_SECONDS,
     AiohttpConnections,
-    Answer,
     Connections,
     Headers,
+    HTTPResponse,
     HttpxConnections,
     parsed,
 )
@@ -74,7 +74,7 @@ class Pool:
         await anext(self._holder)
         return self._loop
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> Answer:
+    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer; the pool was bound before."""
         return await parsed(self._routes, url, self._route).send(method, url, headers, body)
 

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -22,16 +22,16 @@ from ors_client._config import Limits, RetryPolicy, Timeouts
 from ors_client._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
-from ors_client._protocol.retry import Attempts, Fault, judge_status
+from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
-from .backends import Answer, Meter, describe, foreign_errors, meter, was_never_sent
+from .backends import HTTPResponse, Timing, describe, foreign_errors, timing, was_never_sent
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
 from .redaction import Veil
 from .sse import EventParser
-from .urls import Destination, follow
+from .urls import Target, follow
 
 T = TypeVar("T")
 
@@ -44,14 +44,7 @@ _DRAIN_BYTES = 64 * 2**10
 _USER_AGENT = f"ors-client/{version('ors-client')}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The text of an answer that is not a fault."""
-
-    text: str
-
-
-class NotYet(TransportError):
+class RetryLater(TransportError):
     """Raised by `send_once` where to ask later: there is no room, or a backend or an environment is starting."""
 
 
@@ -60,11 +53,11 @@ class BodySecretsRefused(StatusError):
 
 
 class Transport:
-    """Sends operations to one destination.
+    """Sends operations to one target.
 
     Args:
-        destination: Where to.
-        api_key: Sent to the destination's own hosts, and to no other.
+        target: Where to.
+        api_key: Sent to the target's own hosts, and to no other.
         timeouts: How long each wait may be.
         retry: How often what is safe to repeat is repeated.
         limits: How much a server can make us hold.
@@ -75,7 +68,7 @@ class Transport:
 
     def __init__(
         self,
-        destination: Destination,
+        target: Target,
         *,
         api_key: str | None,
         timeouts: Timeouts,
@@ -85,12 +78,12 @@ class Transport:
         veil: Veil | None = None,
         make: MakeTransport | None = None,
     ) -> None:
-        self.destination = destination
+        self.target = target
         self.timeouts = timeouts
         self.limits = limits
         self.retry = retry
         self.veil = veil or Veil([] if api_key is None else [api_key])
-        self._hosts = {"api": destination.layout.api, "sessions": destination.layout.sessions}
+        self._hosts = {"api": target.layout.api, "sessions": target.layout.sessions}
         self._pool = Pool(make, connect=timeouts.connect)
         self._answered = False
         given = {name.lower(): value for name, value in (headers or {}).items()}
@@ -110,7 +103,7 @@ class Transport:
         *,
         on_result: Callable[[T], object] | None = None,
         on_capacity_error: Callable[[], object] | None = None,
-        times: Meter | None = None,
+        times: Timing | None = None,
     ) -> T:
         """Send an operation, repeat or resume it where that is safe, and read its answer.
 
@@ -124,23 +117,23 @@ class Transport:
         Raises:
             ORSError: See `_errors`.
         """
-        token = meter.set(times)
+        token = timing.set(times)
         try:
             return await self._send(operation, on_result, on_capacity_error, times)
         except ORSError as error:
             raise self._placed(error, operation) from error.__cause__
         finally:
-            meter.reset(token)
+            timing.reset(token)
 
     async def send_once(self, operation: Operation[T]) -> T:
         """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
         try:
             result = await self._attempt(operation, None)
-            if isinstance(result, Fault):
+            if isinstance(result, FailedAttempt):
                 asked_later = not result.delivered and result.status is not None
                 asked_later |= result.silent == "response" and operation.awaits_setup
-                raise (NotYet if asked_later else TransportError)(operation.name, reason=result.reason)
-            return self._parse(operation, result.text)
+                raise (RetryLater if asked_later else TransportError)(operation.name, reason=result.reason)
+            return self._parse(operation, result)
         except ORSError as error:
             raise self._placed(error, operation) from error.__cause__
 
@@ -161,10 +154,10 @@ class Transport:
         operation: Operation[T],
         on_result: Callable[[T], object] | None,
         on_capacity_error: Callable[[], object] | None,
-        times: Meter | None,
+        times: Timing | None,
     ) -> T:
         stream: Stream | None = None
-        attempts: Attempts | None = None
+        retry_state: RetryState | None = None
         answered_before = self._answered
         loop = await self._pool.bind()
         while True:
@@ -177,10 +170,10 @@ class Transport:
                 result = await run_shielded(
                     partial(self._settle, operation, stream, on_result), grace=self.timeouts.close
                 )
-            if isinstance(result, _Answer):
-                return self._parse(operation, result.text)
-            if attempts is None:
-                attempts = Attempts(
+            if isinstance(result, str):
+                return self._parse(operation, result)
+            if retry_state is None:
+                retry_state = RetryState(
                     operation,
                     policy=self.retry,
                     timeouts=self.timeouts,
@@ -190,7 +183,7 @@ class Transport:
             started = stream is not None and stream.state is StreamState.STARTED and not operation.idempotent
             if on_capacity_error is not None and result.status == 429:
                 on_capacity_error()
-            delay = attempts.after(result, now=loop.now(), started=started)
+            delay = retry_state.after(result, now=loop.now(), started=started)
             if times is not None and not result.delivered:
                 if result.status is None:
                     times.connecting += delay
@@ -200,47 +193,47 @@ class Transport:
 
     # --- One attempt -------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> _Answer | Fault:
+    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> str | FailedAttempt:
         if stream is not None:
             stream.connect()
         loop = await self._pool.bind()
-        wait = _AttemptDeadline(self.timeouts, operation, loop)
-        fault: Fault | None = None
-        with wait:
+        deadline = _AttemptDeadline(self.timeouts, operation, loop)
+        failure: FailedAttempt | None = None
+        with deadline:
             try:
-                answer = await self._exchange(operation, stream, loop)
-                wait.heard()
+                response = await self._exchange(operation, stream, loop)
+                deadline.heard()
                 try:
-                    return await self._read(operation, answer, stream, wait)
+                    return await self._read(operation, response, stream, deadline)
                 finally:
-                    if not answer.ended:
-                        await _close(answer)
+                    if not response.ended:
+                        await _close(response)
             except foreign_errors() as error:
                 if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
                     raise
                 reason = self.show(describe(error, connect=self.timeouts.connect))
-                fault = Fault(reason, delivered=not was_never_sent(error))
+                failure = FailedAttempt(reason, delivered=not was_never_sent(error))
         if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
             return self._conclude(operation, stream)
-        if fault is None:
-            seconds = getattr(self.timeouts, wait.limit)
-            fault = Fault(f"nothing came for {seconds:g} seconds", delivered=True, silent=wait.limit)
+        if failure is None:
+            seconds = getattr(self.timeouts, deadline.limit)
+            failure = FailedAttempt(f"nothing came for {seconds:g} seconds", delivered=True, silent=deadline.limit)
         return replace(
-            fault,
-            waited=loop.now() - wait.began,
-            alive=wait.last_heard - wait.began,
+            failure,
+            waited=loop.now() - deadline.began,
+            alive=deadline.last_heard - deadline.began,
             advanced=stream is not None and stream.advanced,
         )
 
     async def _settle(
         self, operation: Operation[T], stream: Stream | None, on_result: Callable[[T], object]
-    ) -> _Answer | Fault:
+    ) -> str | FailedAttempt:
         result = await self._attempt(operation, stream)
-        if isinstance(result, _Answer):
-            on_result(self._parse(operation, result.text))
+        if isinstance(result, str):
+            on_result(self._parse(operation, result))
         return result
 
-    async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> Answer:
+    async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> HTTPResponse:
         """Send the request and return the answer's head, following redirects within the origin by hand."""
         url = self._hosts[operation.host] + operation.path
         headers = [*(self._signed if operation.authenticated else self._anonymous), *operation.headers]
@@ -253,45 +246,45 @@ class Transport:
             # After a blocked event loop, a connection whose closing has arrived still looks usable.
             await loop.poll_io()
         for _ in range(self.limits.redirects + 1):
-            answer = await self._pool.send(operation.method, url, headers, body)
+            response = await self._pool.send(operation.method, url, headers, body)
             self._answered = True
             # The others may turn the request into another one.
-            if answer.status not in {307, 308} or not operation.follows:
-                return answer
-            await _close(answer)
-            url = follow(url, answer.headers.get("location", ""), layout=self.destination.layout)
+            if response.status not in {307, 308} or not operation.follows:
+                return response
+            await _close(response)
+            url = follow(url, response.headers.get("location", ""), layout=self.target.layout)
         raise LimitExceeded("A request was redirected too often", limit="redirects", maximum=self.limits.redirects)
 
     async def _read(
-        self, operation: Operation[Any], answer: Answer, stream: Stream | None, wait: _AttemptDeadline
-    ) -> _Answer | Fault:
-        if answer.status in {301, 302, 303}:
-            follow(self._address(operation), answer.headers.get("location", ""), layout=self.destination.layout)
-        if not 200 <= answer.status < 300:
-            return self._judge(operation, answer, await self._body(answer, wait, maximum=_ERROR_BODY))
-        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self, operation: Operation[Any], response: HTTPResponse, stream: Stream | None, deadline: _AttemptDeadline
+    ) -> str | FailedAttempt:
+        if response.status in {301, 302, 303}:
+            follow(self._address(operation), response.headers.get("location", ""), layout=self.target.layout)
+        if not 200 <= response.status < 300:
+            return self._judge(operation, response, await self._body(response, deadline, maximum=_ERROR_BODY))
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if stream is None or (operation.json_answer and kind == "application/json"):
-            text = await self._body(answer, wait)
+            text = await self._body(response, deadline)
             # A page for people comes from something before the server, which saw nothing of the request.
-            return _Answer("null" if operation.reads_nothing and kind != "text/html" else text)
+            return "null" if operation.reads_nothing and kind != "text/html" else text
         if kind != "text/event-stream":
-            text = await self._body(answer, wait, maximum=_ERROR_BODY)
+            text = await self._body(response, deadline, maximum=_ERROR_BODY)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
-        await self._follow(answer, stream, wait)
+        await self._follow(response, stream, deadline)
         if stream.outcome is None:
-            return Fault("the stream ended before its result", delivered=True)
+            return FailedAttempt("the stream ended before its result", delivered=True)
         return self._conclude(operation, stream)
 
-    async def _follow(self, answer: Answer, stream: Stream, wait: _AttemptDeadline) -> None:
+    async def _follow(self, response: HTTPResponse, stream: Stream, deadline: _AttemptDeadline) -> None:
         """Read a stream to its end, or for a moment beyond its outcome."""
         parser = EventParser()
         size = drained = 0
-        while not answer.ended:
-            data = await answer.read()
+        while not response.ended:
+            data = await response.read()
             if not data:
                 continue
-            wait.heard()
-            if wait.draining:
+            deadline.heard()
+            if deadline.draining:
                 drained += len(data)
                 if drained > _DRAIN_BYTES:
                     return
@@ -300,19 +293,19 @@ class Transport:
                 raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
             for event, text in parser.feed(data):
                 stream.receive(event, text)
-            if stream.outcome is not None and not answer.ended:
-                wait.drain()
+            if stream.outcome is not None and not response.ended:
+                deadline.drain()
         parser.finish()
 
-    async def _body(self, answer: Answer, wait: _AttemptDeadline, *, maximum: int | None = None) -> str:
+    async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline, *, maximum: int | None = None) -> str:
         """Read a whole body; with `maximum`, its beginning, fit to be shown."""
         limit = self.limits.result_bytes
         body = bytearray()
-        while not answer.ended:
-            data = await answer.read()
+        while not response.ended:
+            data = await response.read()
             if not data:
                 continue
-            wait.heard()
+            deadline.heard()
             body += data
             if maximum is not None and len(body) >= maximum:
                 break
@@ -326,17 +319,17 @@ class Transport:
             excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
             raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
 
-    def _judge(self, operation: Operation[Any], answer: Answer, text: str) -> Fault:
+    def _judge(self, operation: Operation[Any], response: HTTPResponse, text: str) -> FailedAttempt:
         try:
             body = decode(text, limits=self.limits)
         except (ValueError, ORSError):
             said = text
         else:
             said = detail(body)
-            if answer.status == 422 and refuses_body_secrets(body):
+            if response.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
-        judgement = judge_status(operation, answer.status, answer.headers, said, url=url, now=time.time())
+        judgement = judge_status(operation, response.status, response.headers, said, url=url, now=time.time())
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement
@@ -350,12 +343,12 @@ class Transport:
 
     # --- Outcomes ----------------------------------------------------------------------------------------------------
 
-    def _conclude(self, operation: Operation[Any], stream: Stream) -> _Answer:
+    def _conclude(self, operation: Operation[Any], stream: Stream) -> str:
         outcome = stream.outcome
         if isinstance(outcome, End):
             if operation.json_answer and stream.task_id is not None and '"sid"' not in outcome.text:
-                return _Answer(json.dumps({"sid": stream.task_id}))  # the stream's id is the session's
-            return _Answer(outcome.text)
+                return json.dumps({"sid": stream.task_id})  # the stream's id is the session's
+            return outcome.text
         if isinstance(outcome, Forgotten):
             raise ResultLost(
                 operation.name, reason="the server no longer knows the call", session_id=operation.session_id
@@ -417,10 +410,10 @@ def _resuming(body: bytes, task_id: str) -> bytes:
     return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
 
 
-async def _close(answer: Answer) -> None:
+async def _close(response: HTTPResponse) -> None:
     # Cancellation must not leave a connection behind that neither side uses.
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _DRAIN_SECONDS):
         try:
-            await answer.aclose()
+            await response.aclose()
         except foreign_errors():  # it was broken, and is closed now
             pass

@@ -2,7 +2,7 @@
 
 A server is one URL; the catalogue is two hosts, one for its API and one for sessions. This module turns what a caller
 wrote, and what the environment's variables say, into a `Layout`, and keeps redirects inside it. It is handed the
-variables and never reads them, sends nothing, and knows keys only as something that a `Destination` may be allowed.
+variables and never reads them, sends nothing, and knows keys only as something that a `Target` may be allowed.
 
 | url | API host | session host | key from the environment |
 | --- | --- | --- | --- |
@@ -73,7 +73,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class Target:
     """What a client was pointed at.
 
     Args:
@@ -86,7 +86,7 @@ class Destination:
     catalogue: bool
 
 
-def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Destination:
+def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Target:
     """Decide where a client's requests go.
 
     Args:
@@ -97,7 +97,7 @@ def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Destination
         ValueError: The URL, or a variable that is needed, is not a URL to send requests to.
     """
     if isinstance(url, Layout):
-        return Destination(url, catalogue=False)
+        return Target(url, catalogue=False)
     given = None if url is None else _normalise(url)
     variables = {
         "api": environ.get("OPENREWARD_API_URL", "").strip(),
@@ -105,7 +105,7 @@ def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Destination
     }
     if given is not None and given != CATALOGUE:
         chosen = {part: value if value and _belongs_to(given, value) else given for part, value in variables.items()}
-        return Destination(Layout(**chosen), catalogue=False)
+        return Target(Layout(**chosen), catalogue=False)
 
     base = environ.get("OPENREWARD_URL", "").strip()
 
@@ -117,7 +117,7 @@ def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Destination
             raise ValueError(f"The variable {name} can't be used. {error}") from None
 
     layout = Layout(api=place("api", "OPENREWARD_API_URL"), sessions=place("sessions", "OPENREWARD_SESSION_URL"))
-    return Destination(layout, catalogue=True)
+    return Target(layout, catalogue=True)
 
 
 def origin(url: str) -> tuple[str, str, int]:

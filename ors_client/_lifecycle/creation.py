@@ -107,7 +107,7 @@ class SessionCreation:
                 raise await self._as_failed_create(error) from error
             else:
                 return
-        url = server.transport.destination.layout.sessions
+        url = server.transport.target.layout.sessions
         raise TransportError("opening a session", reason=reason, attempts=attempts, url=url)
 
     async def _obtain(self, secrets_header: str | None) -> TrackedSession:
@@ -177,7 +177,7 @@ async def remove(server: Server, tracked: TrackedSession) -> None:
         tracked.on_lost = None
         with anyio.move_on_after(transport.timeouts.close):
             try:
-                await end(tracked, transport.send, split=transport.destination.layout.is_split)
+                await end(tracked, transport.send, split=transport.target.layout.is_split)
             except ORSError as error:
                 _logger.debug("A session was not deleted yet: %s", error)
                 return

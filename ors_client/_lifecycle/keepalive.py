@@ -26,7 +26,7 @@ from functools import partial
 from ors_client._config import KeepalivePolicy
 from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
-from ors_client._http.transport import NotYet, Transport
+from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
 from ors_client._protocol.retry import is_missing_route
 
@@ -231,7 +231,9 @@ class Keepalive:
             self.unregister(tracked)
             return
         except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
-            if not isinstance(error, NotYet):  # a server that says so is there; whether the session is, a call tells
+            if not isinstance(
+                error, RetryLater
+            ):  # a server that says so is there; whether the session is, a call tells
                 failed = True
                 tracked.failures += 1
             foreseen = isinstance(error, ORSError)
@@ -338,7 +340,7 @@ class Keepalive:
                     try:
                         await self._delete_once(transport, tracked)
                         break
-                    except NotYet:  # as its backend is starting, there is time left to ask again
+                    except RetryLater:  # as its backend is starting, there is time left to ask again
                         await asyncio.sleep(_LOOK_EVERY)
                 try:
                     await self._delete_when_begun(transport, tracked)
@@ -366,7 +368,7 @@ async def _check_alive(transport: Transport, liveness_check: Operation[object]) 
     """Ask for an answer that only a server gives; its author's error is one, a missing route and a gateway's are not.
 
     Raises:
-        ORSError: There was none; `NotYet` where there may be one once the setup is done.
+        ORSError: There was none; `RetryLater` where there may be one once the setup is done.
     """
     try:
         await transport.send_once(liveness_check)

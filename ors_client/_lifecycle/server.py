@@ -97,9 +97,7 @@ class Server:
         self.limiter = (
             None
             if max_sessions is None
-            else SessionLimiter(
-                max_sessions, seconds=transport.timeouts.start_up, url=transport.destination.layout.sessions
-            )
+            else SessionLimiter(max_sessions, seconds=transport.timeouts.start_up, url=transport.target.layout.sessions)
         )
         self.missing: set[Route] = set()
         """Routes that were found not to be there."""
@@ -219,7 +217,7 @@ class Server:
         """
         if not secrets:
             return None, None
-        header = encode_header(secrets, catalogue=self.transport.destination.catalogue)
+        header = encode_header(secrets, catalogue=self.transport.target.catalogue)
         self.transport.veil.hide([*_values(secrets), header])
         if self._is_catalogue(deployment):
             return header, None
@@ -244,8 +242,8 @@ class Server:
 
         Two URLs alone say nothing: they may be one server's, by two of its names.
         """
-        destination = self.transport.destination
-        return destination.catalogue or (destination.layout.is_split and deployment is not None)
+        target = self.transport.target
+        return target.catalogue or (target.layout.is_split and deployment is not None)
 
     def _asks_with_id(self, deployment: str | None) -> bool:
         """Tell whether even looking around takes a session's id: of the catalogue it is known, of others learnt."""
@@ -329,7 +327,7 @@ class Server:
             self._discovery_sessions.pop(deployment, None)
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
-        url = self.transport.destination.layout.sessions
+        url = self.transport.target.layout.sessions
         if wanted is not None and wanted in available:
             return wanted
         match = next((name for name in available if wanted is not None and name.lower() == wanted.lower()), None)

@@ -55,7 +55,7 @@ _NO_SESSION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FailedAttempt:
     """A failed attempt.
 
     Args:
@@ -89,7 +89,7 @@ def judge_status(
     *,
     url: str,
     now: float,
-) -> Fault | ORSError:
+) -> FailedAttempt | ORSError:
     """Tell what an error status means: a fault to recover from, or an error to raise.
 
     Args:
@@ -104,10 +104,10 @@ def judge_status(
     starting = status == 503 and headers.get("x-backend-state", "").lower() == "starting"
     if status == 429 or starting:
         reason = "the environment's backend is still starting" if starting else "the server has no room (HTTP 429)"
-        return Fault(reason, delivered=False, status=status, detail=detail, retry_after=wait)
+        return FailedAttempt(reason, delivered=False, status=status, detail=detail, retry_after=wait)
     # Behind the catalogue's API stands no environment whose exception a 500 would be.
     if status in _GATEWAY or (status == 500 and operation.host == "api"):
-        return Fault(f"HTTP {status}", delivered=True, status=status, detail=detail, retry_after=wait)
+        return FailedAttempt(f"HTTP {status}", delivered=True, status=status, detail=detail, retry_after=wait)
     session_id = operation.session_id
     # A gateway has words of its own for a session that is gone.
     gone = status == 410 or (status == 404 and (detail.startswith(_NO_EPISODE) or _NO_SESSION.search(detail)))
@@ -159,7 +159,7 @@ def _timestamp(date: str) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-class Attempts:
+class RetryState:
     """The attempts of one operation, and whether there is a next one.
 
     Args:
@@ -193,7 +193,7 @@ class Attempts:
         self._waits = 0
         self._waiting_since: float | None = None
 
-    def after(self, fault: Fault, *, now: float, started: bool = False) -> float:
+    def after(self, failure: FailedAttempt, *, now: float, started: bool = False) -> float:
         """Return the seconds to wait before the next attempt.
 
         Args:
@@ -205,72 +205,74 @@ class Attempts:
             ORSError: There is no next attempt.
         """
         self.count += 1
-        if fault.status is not None or fault.delivered:  # it answered, or at least accepted the connection
+        if failure.status is not None or failure.delivered:  # it answered, or at least accepted the connection
             self._answered_before = True
-        if started and (fault.advanced or fault.alive >= _LIFE):
+        if started and (failure.advanced or failure.alive >= _LIFE):
             self._fruitless = self._waits = 0
             self._waiting_since = None
-        if self._can_wait(fault):
-            return self._wait(fault, now)
+        if self._can_wait(failure):
+            return self._wait(failure, now)
         self._waiting_since = None
-        if fault.delivered and not started:
+        if failure.delivered and not started:
             if not self._operation.idempotent:
                 raise OutcomeUnknown(
                     self._operation.name,
-                    reason=fault.reason,
+                    reason=failure.reason,
                     attempts=self.count,
                     url=self._url,
                     session_id=self._session_id,
                 )
-            if fault.silent is not None:
-                seconds = getattr(self._timeouts, fault.silent)
+            if failure.silent is not None:
+                seconds = getattr(self._timeouts, failure.silent)
                 raise DeadlineExceeded(
                     self._operation.name,
-                    limit=fault.silent,
+                    limit=failure.silent,
                     seconds=seconds,
                     url=self._url,
                     session_id=self._session_id,
                 )
         self._fruitless += 1
-        asked = fault.retry_after or 0.0
+        asked = failure.retry_after or 0.0
         too_long = asked >= self._timeouts.start_up  # or a server could make its client sleep for days
         if too_long or self._fruitless >= self._policy.attempts:
             raise TransportError(
                 self._operation.name,
-                reason=f"{fault.reason}, with a Retry-After of {asked:g} seconds" if too_long else fault.reason,
+                reason=f"{failure.reason}, with a Retry-After of {asked:g} seconds" if too_long else failure.reason,
                 attempts=self.count,
                 url=self._url,
                 session_id=self._session_id,
             )
-        return self._delay(self._fruitless, fault.retry_after)
+        return self._delay(self._fruitless, failure.retry_after)
 
-    def _can_wait(self, fault: Fault) -> bool:
-        if not fault.delivered:
-            return fault.status is not None or self._answered_before
+    def _can_wait(self, failure: FailedAttempt) -> bool:
+        if not failure.delivered:
+            return failure.status is not None or self._answered_before
         # ors-sdk sends no byte until setup is done, for as long as that takes; asking again is safe.
-        return fault.silent == "response" and self._operation.awaits_setup and self._operation.idempotent
+        return failure.silent == "response" and self._operation.awaits_setup and self._operation.idempotent
 
-    def _wait(self, fault: Fault, now: float) -> float:
+    def _wait(self, failure: FailedAttempt, now: float) -> float:
         if self._waiting_since is None:
-            self._waiting_since = now - fault.waited
+            self._waiting_since = now - failure.waited
         self._waits += 1
-        delay = 0.0 if fault.silent else self._delay(self._waits, fault.retry_after)
+        delay = 0.0 if failure.silent else self._delay(self._waits, failure.retry_after)
         if now + delay < self._waiting_since + self._timeouts.start_up:
             return delay
         name = self._operation.name
-        if fault.status == 429:
+        if failure.status == 429:
             raise CapacityError(
-                name, detail=fault.detail, retry_after=fault.retry_after, url=self._url, session_id=self._session_id
+                name, detail=failure.detail, retry_after=failure.retry_after, url=self._url, session_id=self._session_id
             )
-        if fault.delivered or fault.status is not None:
+        if failure.delivered or failure.status is not None:
             raise DeadlineExceeded(
-                f"{name} ({fault.reason})",
+                f"{name} ({failure.reason})",
                 limit="start_up",
                 seconds=self._timeouts.start_up,
                 url=self._url,
                 session_id=self._session_id,
             )
-        raise TransportError(name, reason=fault.reason, attempts=self.count, url=self._url, session_id=self._session_id)
+        raise TransportError(
+            name, reason=failure.reason, attempts=self.count, url=self._url, session_id=self._session_id
+        )
 
     def _delay(self, nth: int, asked: float | None) -> float:
         if asked is not None:

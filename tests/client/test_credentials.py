@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ors_client._http.credentials import Secret, api_key, encode_body, encode_header, environment
 from ors_client._http.redaction import Hidden, Veil, redact
-from ors_client._http.urls import Destination, Layout
+from ors_client._http.urls import Layout, Target
 
-CATALOGUE = Destination(Layout.split("https://openreward.ai"), catalogue=True)
-ELSEWHERE = Destination(Layout.single("http://127.0.0.1:8000"), catalogue=False)
+CATALOGUE = Target(Layout.split("https://openreward.ai"), catalogue=True)
+ELSEWHERE = Target(Layout.single("http://127.0.0.1:8000"), catalogue=False)
 ENVIRON = {"OPENREWARD_API_KEY": "key-of-the-environment"}
 
 
@@ -45,8 +45,8 @@ def test_key_from_the_environment_never_goes_to_another_server():
 
 
 @pytest.mark.parametrize("destination", [CATALOGUE, ELSEWHERE])
-def test_explicit_key_wins(destination):
-    assert api_key("mine", destination, ENVIRON) == "mine"
+def test_explicit_key_wins(target):
+    assert api_key("mine", target, ENVIRON) == "mine"
 
 
 def test_empty_explicit_key_means_that_none_is_sent():

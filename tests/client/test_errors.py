@@ -35,7 +35,7 @@ from ors_client._errors import (
     is_web_page,
     one_line,
 )
-from ors_client._http.transport import BodySecretsRefused, NotYet
+from ors_client._http.transport import BodySecretsRefused, RetryLater
 from ors_client.cli.command import Target
 from ors_client.cli.cures import cures
 from ors_client.evaluation import ChatModel, ModelError, ModelRefused
@@ -46,7 +46,7 @@ WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 MAKERS = {
     ORSError: lambda: ORSError("Something happened.", **WHERE),
     TransportError: lambda: TransportError("POST /echo/call", reason="reset", attempts=3, **WHERE),
-    NotYet: lambda: NotYet("POST /ping", reason="HTTP 503", **WHERE),
+    RetryLater: lambda: RetryLater("POST /ping", reason="HTTP 503", **WHERE),
     OutcomeUnknown: lambda: OutcomeUnknown("Tool 'echo'", reason="reset", attempts=1, **WHERE),
     ResultLost: lambda: ResultLost("Tool 'echo'", reason="unknown task_id", attempts=2, **WHERE),
     DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),
@@ -163,7 +163,7 @@ def test_message_is_one_line_that_says_where(kind):
 @pytest.mark.parametrize("kind", MAKERS)
 def test_message_ends_with_the_entry_of_the_nearest_documented_class(kind):
     error = MAKERS[kind]()
-    documented = {NotYet: TransportError, BodySecretsRefused: StatusError, TaskMissing: StatusError}.get(kind, kind)
+    documented = {RetryLater: TransportError, BodySecretsRefused: StatusError, TaskMissing: StatusError}.get(kind, kind)
     assert str(error) == f"{error.message} (README.md#{documented.__name__.lower()})"
 
 

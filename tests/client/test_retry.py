@@ -6,17 +6,17 @@ import pytest
 
 from ors_client import RetryPolicy, SessionLost, StatusError, Timeouts, TransportError
 from ors_client._protocol.operations import Address, call, ping, version
-from ors_client._protocol.retry import Attempts, Fault, is_missing_route, judge_status, retry_after
+from ors_client._protocol.retry import FailedAttempt, RetryState, is_missing_route, judge_status, retry_after
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
 
 
 def attempts(**timeouts):
-    return Attempts(version(), policy=SHORT, timeouts=Timeouts(**timeouts), url="http://a.test", answered_before=True)
+    return RetryState(version(), policy=SHORT, timeouts=Timeouts(**timeouts), url="http://a.test", answered_before=True)
 
 
 def unavailable(seconds):
-    return Fault("HTTP 503", delivered=True, status=503, retry_after=seconds)
+    return FailedAttempt("HTTP 503", delivered=True, status=503, retry_after=seconds)
 
 
 def test_reading_request_is_repeated_when_the_server_asks():
@@ -77,7 +77,7 @@ def test_date_without_a_zone_is_in_utc_wherever_the_client_is():
 @pytest.mark.parametrize(("asked", "waits"), [(4.0, 5.0), (40.0, 45.0), (0.0, 1.25)])
 def test_jitter_makes_the_wait_that_a_server_asked_for_longer(asked, waits):
     policy = RetryPolicy(first_delay=1.0, max_delay=20.0, jitter=0.25)
-    tries = Attempts(
+    tries = RetryState(
         version(), policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True, draw=lambda: 1.0
     )
     assert tries.after(unavailable(asked), now=0.0) == waits
@@ -85,7 +85,7 @@ def test_jitter_makes_the_wait_that_a_server_asked_for_longer(asked, waits):
 
 def test_jitter_takes_its_share_of_a_delay():
     policy = RetryPolicy(first_delay=1.0, jitter=0.5)
-    tries = Attempts(
+    tries = RetryState(
         version(), policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True, draw=lambda: 0.5
     )
     assert tries.after(unavailable(None), now=0.0) == 0.75
@@ -95,8 +95,8 @@ def resumed(**progress):
     """Lose the connection of a call that runs, three times."""
     operation = call(Address("echo"), "s", "go", {})
     policy = RetryPolicy(attempts=2, first_delay=0.5, jitter=0.0)
-    tries = Attempts(operation, policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True)
-    lost = Fault("the stream ended before its result", delivered=True, **progress)
+    tries = RetryState(operation, policy=policy, timeouts=Timeouts(), url="http://a.test", answered_before=True)
+    lost = FailedAttempt("the stream ended before its result", delivered=True, **progress)
     return [tries.after(lost, now=0.0, started=True) for _ in range(3)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ors_client._errors import ProtocolError
-from ors_client._http.urls import Destination, Layout, follow, origin, resolve
+from ors_client._http.urls import Layout, Target, follow, origin, resolve
 
 CATALOGUE = Layout(api="https://api.openreward.ai", sessions="https://sessions.openreward.ai")
 
@@ -137,14 +137,14 @@ def test_layout_survives_pickling():
 
 @pytest.mark.parametrize("url", [None, "https://openreward.ai", "https://openreward.ai/", "HTTPS://OpenReward.ai:443"])
 def test_no_url_or_the_catalogue_s_own_reaches_the_catalogue(url):
-    assert resolve(url, {}) == Destination(CATALOGUE, catalogue=True)
+    assert resolve(url, {}) == Target(CATALOGUE, catalogue=True)
 
 
 @pytest.mark.parametrize("url", [None, "https://openreward.ai"])
 def test_catalogue_moves_with_the_url_variable(url):
     environ = {"OPENREWARD_URL": "https://stage.example:8443/"}
     layout = Layout(api="https://api.stage.example:8443", sessions="https://sessions.stage.example:8443")
-    assert resolve(url, environ) == Destination(layout, catalogue=True)
+    assert resolve(url, environ) == Target(layout, catalogue=True)
 
 
 @pytest.mark.parametrize("url", [None, "https://openreward.ai"])
@@ -155,7 +155,7 @@ def test_catalogue_part_named_by_its_variable_needs_no_other(url):
         "OPENREWARD_SESSION_URL": "http://127.0.0.1:2",
     }
     layout = Layout(api="http://127.0.0.1:1/api", sessions="http://127.0.0.1:2")
-    assert resolve(url, environ) == Destination(layout, catalogue=True)
+    assert resolve(url, environ) == Target(layout, catalogue=True)
     assert resolve(url, {"OPENREWARD_SESSION_URL": "http://127.0.0.1:2"}).layout == Layout(
         api=CATALOGUE.api, sessions="http://127.0.0.1:2"
     )
@@ -163,7 +163,7 @@ def test_catalogue_part_named_by_its_variable_needs_no_other(url):
 
 def test_empty_variables_count_as_unset():
     environ = {"OPENREWARD_URL": "", "OPENREWARD_API_URL": " ", "OPENREWARD_SESSION_URL": ""}
-    assert resolve(None, environ) == Destination(CATALOGUE, catalogue=True)
+    assert resolve(None, environ) == Target(CATALOGUE, catalogue=True)
 
 
 @pytest.mark.parametrize("variable", ["OPENREWARD_URL", "OPENREWARD_API_URL", "OPENREWARD_SESSION_URL"])
@@ -191,7 +191,7 @@ def test_url_variable_with_an_address_says_which_variables_to_set():
     ],
 )
 def test_any_other_url_serves_both_parts_and_gets_no_key_from_the_environment(url):
-    assert resolve(url, {}) == Destination(Layout.single(url), catalogue=False)
+    assert resolve(url, {}) == Target(Layout.single(url), catalogue=False)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_variable_of_an_unrelated_host_does_not_capture_a_given_url(unrelated):
     variables = ("OPENREWARD_URL", "OPENREWARD_API_URL", "OPENREWARD_SESSION_URL")
     environ = dict.fromkeys(variables, unrelated)
     url = "http://127.0.0.1:8000"
-    assert resolve(url, environ) == Destination(Layout.single(url), catalogue=False)
+    assert resolve(url, environ) == Target(Layout.single(url), catalogue=False)
 
 
 def test_variable_whose_host_only_ends_alike_does_not_capture_a_given_url():
@@ -228,13 +228,13 @@ def test_variable_of_a_sub_domain_or_the_same_host_and_port_is_taken_for_its_par
         "OPENREWARD_SESSION_URL": "https://sessions.env.example:8443",
     }
     layout = Layout(api="https://env.example/api", sessions="https://sessions.env.example:8443")
-    assert resolve("https://env.example/", environ) == Destination(layout, catalogue=False)
+    assert resolve("https://env.example/", environ) == Target(layout, catalogue=False)
 
 
 def test_layout_is_taken_as_given_whatever_the_variables_say():
     layout = Layout(api="https://env.example/api", sessions="http://127.0.0.1:8000")
     environ = {"OPENREWARD_API_URL": "https://a.env.example", "OPENREWARD_SESSION_URL": "http://127.0.0.1:8000/x"}
-    assert resolve(layout, environ) == Destination(layout, catalogue=False)
+    assert resolve(layout, environ) == Target(layout, catalogue=False)
 
 
 def test_resolve_of_something_else_is_a_type_error():
