@@ -9,6 +9,7 @@ from typing import Self
 
 import anyio
 import anyio.to_thread
+from pydantic import SecretStr
 
 from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
@@ -17,7 +18,7 @@ from ._http.credentials import api_key as choose_key
 from ._http.credentials import check_headers, credentials_in
 from ._http.credentials import environment as variables
 from ._http.pool import MakeTransport
-from ._http.redaction import Hidden, Veil
+from ._http.redaction import Redactor
 from ._http.transport import Transport
 from ._http.urls import Layout, resolve
 from ._lifecycle.keepalive import Keepalive
@@ -76,7 +77,7 @@ class AsyncClient:
             raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
         environ = variables()
         self._target = resolve(url, environ)
-        self._api_key = Hidden(choose_key(api_key, self._target, environ) or "")
+        self._api_key = SecretStr(choose_key(api_key, self._target, environ) or "")
         self._retry = retry
         self._keepalive_policy = keepalive
         self._timeouts = timeout
@@ -84,7 +85,7 @@ class AsyncClient:
         self._make = transport
         self._headers = check_headers(headers or {})
         self._max_sessions = max_sessions
-        self._veil = Veil(credentials_in(self._headers) | ({self._api_key.value} - {""}))
+        self._redactor = Redactor(credentials_in(self._headers) | ({self._api_key.get_secret_value()} - {""}))
         self._server: Server | None = None
         self._uploader: Uploader | None = None
 
@@ -194,12 +195,12 @@ class AsyncClient:
     def _transport(self, timeouts: Timeouts) -> Transport:
         return Transport(
             self._target,
-            api_key=self._api_key.value or None,
+            api_key=self._api_key.get_secret_value() or None,
             timeouts=timeouts,
             retry=self._retry,
             limits=self._limits,
             headers=self._headers,
-            veil=self._veil,
+            redactor=self._redactor,
             make=self._make,
         )
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from ._http.credentials import credentials_in
-from ._http.redaction import Veil
+from ._http.redaction import Redactor
 from ._shared.block_recorder import Transcriber, told, written
 from ._shared.block_text import images_absent, left_out, unnested, worded
 from ._types import CallTimes, JSONObject
@@ -159,7 +159,7 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, hide: Collection[str] = ()) -> None:
         self._path = Path(path)
-        self._veils = _Veils.of(hide)
+        self._redactors = _Redactors.of(hide)
         # One write at a time within the process: a lock on a file is one per process, not one per thread.
         self._lock = threading.Lock()
 
@@ -169,7 +169,7 @@ class RecordWriter:
         Raises:
             OSError: The file can't be written.
         """
-        line = _writable(episode, self._veils).model_dump_json().encode() + b"\n"
+        line = _writable(episode, self._redactors).model_dump_json().encode() + b"\n"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             # Opened anew for each episode, so that a file that was moved away or a fork needs no care.
@@ -193,7 +193,7 @@ def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
         hide: The keys and secrets; those of fewer than four characters are left, as hiding them would hide nothing. In
             the data of images those of fewer than eight are left too, as they stand there by chance.
     """
-    return _writable(episode, _Veils.of(hide))
+    return _writable(episode, _Redactors.of(hide))
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
@@ -259,36 +259,36 @@ def parts(times: CallTimes | None, *, waited: float = 0.0) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Veils:
+class _Redactors:
     """What is hidden in words, and what in the data of images."""
 
-    words: Veil
-    images: Veil
+    words: Redactor
+    images: Redactor
 
     @classmethod
-    def of(cls, secrets: Collection[str]) -> _Veils:
-        veils = (
-            Veil(secret for secret in secrets if len(secret) >= shortest)
+    def of(cls, secrets: Collection[str]) -> _Redactors:
+        redactors = (
+            Redactor(secret for secret in secrets if len(secret) >= shortest)
             for shortest in (_SHORTEST_SECRET, _SHORTEST_IN_IMAGE)
         )
-        return cls(*veils)
+        return cls(*redactors)
 
 
-def _writable(episode: EpisodeRecord, veils: _Veils) -> EpisodeRecord:
+def _writable(episode: EpisodeRecord, redactors: _Redactors) -> EpisodeRecord:
     """Return `episode` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
 
-    def clean(value: Any, depth: int = 0, veil: Veil = veils.words) -> Any:
+    def clean(value: Any, depth: int = 0, redactor: Redactor = redactors.words) -> Any:
         if depth > _DEEPEST:
             return f"(nested more than {_DEEPEST} deep)"
         match value:
             case str():
                 # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
-                return veil.show(value).encode(errors="backslashreplace").decode()
+                return redactor.redact(value).encode(errors="backslashreplace").decode()
             case dict():
                 fields = cast("dict[Any, Any]", value)
                 image = fields.get("type") == "image"
                 return {
-                    clean(key): clean(item, depth + 1, veils.images if image and key == "data" else veils.words)
+                    clean(key): clean(item, depth + 1, redactors.images if image and key == "data" else redactors.words)
                     for key, item in fields.items()
                 }
             case list() | tuple():

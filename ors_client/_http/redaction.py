@@ -27,47 +27,8 @@ _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 _QUOTES = ('"', "'", "`", '\\"', '\\\\\\"', "&quot;", "&#x27;")
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """A value that travels in pickles but shows in no repr, message or log line."""
-
-    value: str = field(repr=False)
-
-    def __repr__(self) -> str:
-        return f"Hidden({_MASK!r})"
-
-    def __str__(self) -> str:
-        return _MASK
-
-
-class Veil:
+class Redactor:
     """The values that one client keeps out of all it shows; its transports share it, on several threads.
-
-    Args:
-        values: Those that are hidden for good, as the client's key. Those of sessions come and go: the latest are kept.
-    """
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._lasting = _sought(values)
-        self._passing: dict[str, _Sought] = {}  # replaced and never changed, as another thread may be reading it
-        self._lock = threading.Lock()  # guards that of two additions none is lost
-
-    def hide(self, values: Iterable[str]) -> None:
-        """Keep `values` out of all that is shown from now on."""
-        new = set(values)
-        with self._lock:
-            known = self._passing
-            added = {value: known[value] for value in new & known.keys()} | _sought(new - known.keys())
-            kept = {value: sought for value, sought in known.items() if value not in new} | added
-            self._passing = dict(itertools.islice(kept.items(), max(0, len(kept) - _MOST_HIDDEN), None))
-
-    def show(self, text: str) -> str:
-        """Return `text` without the values, however a server may have written them."""
-        return _without(text, [*self._lasting.values(), *self._passing.values()])
-
-
-def redact(text: str, hidden: Iterable[str]) -> str:
-    """Return `text` with every value of `hidden` replaced by "***", however a server may have written it.
 
     A value is found as it is, escaped for JSON (also twice), for HTML, for a URL or for Python, line by line, in base64
     at any offset, within the value of an `X-Secrets` header, and where the text was cut off in the midst of it. A value
@@ -75,14 +36,30 @@ def redact(text: str, hidden: Iterable[str]) -> str:
     otherwise.
 
     Args:
-        text: What a server said.
-        hidden: Keys, values of secrets, encoded headers.
+        values: Those that are hidden for good, as the client's key. Those of sessions come and go: the latest are kept.
     """
-    return _without(text, _sought(hidden).values())
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._permanent = _patterns(values)
+        self._recent: dict[str, _Pattern] = {}  # replaced and never changed, as another thread may be reading it
+        self._lock = threading.Lock()  # guards that of two additions none is lost
+
+    def add(self, values: Iterable[str]) -> None:
+        """Keep `values` out of all that is shown from now on."""
+        new = set(values)
+        with self._lock:
+            known = self._recent
+            added = {value: known[value] for value in new & known.keys()} | _patterns(new - known.keys())
+            kept = {value: pattern for value, pattern in known.items() if value not in new} | added
+            self._recent = dict(itertools.islice(kept.items(), max(0, len(kept) - _MOST_HIDDEN), None))
+
+    def redact(self, text: str) -> str:
+        """Return `text` with each of the values replaced by "***"."""
+        return _masked(text, [*self._permanent.values(), *self._recent.values()])
 
 
 @dataclass(frozen=True, slots=True)
-class _Sought:
+class _Pattern:
     """A hidden value, and what is looked for in a text on its account.
 
     Args:
@@ -96,18 +73,18 @@ class _Sought:
     cores: frozenset[str] = field(repr=False)
 
     @classmethod
-    def of(cls, value: str) -> _Sought:
+    def of(cls, value: str) -> _Pattern:
         forms = _forms(value)
         cores = (core for form in forms if len(value) >= _SHORT for core in _base64_cores(form))
         return cls(value, frozenset(forms), frozenset(cores))
 
 
-def _sought(values: Iterable[str]) -> dict[str, _Sought]:
-    return {value: _Sought.of(value) for value in values if value.strip()}
+def _patterns(values: Iterable[str]) -> dict[str, _Pattern]:
+    return {value: _Pattern.of(value) for value in values if value.strip()}
 
 
-def _without(text: str, hidden: Collection[_Sought]) -> str:
-    spans = sorted(itertools.chain.from_iterable(_spans(text, sought) for sought in hidden))
+def _masked(text: str, hidden: Collection[_Pattern]) -> str:
+    spans = sorted(itertools.chain.from_iterable(_spans(text, pattern) for pattern in hidden))
     if not spans:
         return text
     pieces: list[str] = []
@@ -119,22 +96,22 @@ def _without(text: str, hidden: Collection[_Sought]) -> str:
     return "".join([*pieces, text[done:]])
 
 
-def _spans(text: str, sought: _Sought) -> Iterator[tuple[int, int]]:
+def _spans(text: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
     """Yield where `text` shows a value, as start and end."""
-    forms = sought.forms
-    if len(sought.value) < _SHORT:
+    forms = pattern.forms
+    if len(pattern.value) < _SHORT:
         for form, mark in itertools.product(forms, _QUOTES):
-            for start in _places(text, mark + form + mark):
+            for start in _occurrences(text, mark + form + mark):
                 yield start + len(mark), start + len(mark) + len(form)
     else:
         for form in forms:
-            for start in _places(text, form):
+            for start in _occurrences(text, form):
                 yield start, start + len(form)
             if cut := _cut_off(text, form):
                 yield len(text) - cut, len(text)
     # The whole text is asked first: a long one has very many runs, nearly all of them words.
-    cores = [core for core in sought.cores if core in text]
-    cut_off = any(_cut_off(text, core) for core in sought.cores)
+    cores = [core for core in pattern.cores if core in text]
+    cut_off = any(_cut_off(text, core) for core in pattern.cores)
     if cores or cut_off or _ENCODED_JSON in text:
         for run in _BASE64_RUN.finditer(text):
             if _shows(run[0], forms, cores) or (cut_off and run.end() == len(text)):
@@ -154,7 +131,7 @@ def _shows(run: str, forms: Collection[str], cores: Collection[str]) -> bool:
     return '": {"value": "' in decoded or any(f'"{form}' in decoded for form in forms)
 
 
-def _places(text: str, form: str, start: int = 0) -> Iterator[int]:
+def _occurrences(text: str, form: str, start: int = 0) -> Iterator[int]:
     """Yield every place of `form` from `start` on, overlapping ones too: two secrets may share a part."""
     start = text.find(form, start)
     while start >= 0:
@@ -164,7 +141,7 @@ def _places(text: str, form: str, start: int = 0) -> Iterator[int]:
 
 def _cut_off(text: str, form: str) -> int:
     """Return how many characters of `form` begin at the end of `text`, or 0 where too few do to be told from words."""
-    places = _places(text, form[:_SHORT], max(0, len(text) - len(form)))
+    places = _occurrences(text, form[:_SHORT], max(0, len(text) - len(form)))
     return next((len(text) - start for start in places if form.startswith(text[start:])), 0)
 
 

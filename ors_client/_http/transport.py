@@ -29,7 +29,7 @@ from .backends import HTTPResponse, Timing, describe, foreign_errors, timing, wa
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
-from .redaction import Veil
+from .redaction import Redactor
 from .sse import EventParser
 from .urls import Target, follow
 
@@ -62,7 +62,7 @@ class Transport:
         retry: How often what is safe to repeat is repeated.
         limits: How much a server can make us hold.
         headers: Sent with every request.
-        veil: What no error shows; a client's transports share one.
+        redactor: What no error shows; a client's transports share one.
         make: Makes the httpx transport; the default is aiohttp's on asyncio, httpcore's on trio.
     """
 
@@ -75,14 +75,14 @@ class Transport:
         retry: RetryPolicy,
         limits: Limits,
         headers: Mapping[str, str] | None = None,
-        veil: Veil | None = None,
+        redactor: Redactor | None = None,
         make: MakeTransport | None = None,
     ) -> None:
         self.target = target
         self.timeouts = timeouts
         self.limits = limits
         self.retry = retry
-        self.veil = veil or Veil([] if api_key is None else [api_key])
+        self.redactor = redactor or Redactor([] if api_key is None else [api_key])
         self._hosts = {"api": target.layout.api, "sessions": target.layout.sessions}
         self._pool = Pool(make, connect=timeouts.connect)
         self._answered = False
@@ -95,7 +95,7 @@ class Transport:
 
     def show(self, text: str) -> str:
         """Return a server's text without the keys and secrets that it may echo."""
-        return self.veil.show(text)
+        return self.redactor.redact(text)
 
     async def send(
         self,

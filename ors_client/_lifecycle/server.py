@@ -218,7 +218,7 @@ class Server:
         if not secrets:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.target.catalogue)
-        self.transport.veil.hide([*_values(secrets), header])
+        self.transport.redactor.add([*_values(secrets), header])
         if self._is_catalogue(deployment):
             return header, None
         if self._takes_body_secrets and await self._tells_version():

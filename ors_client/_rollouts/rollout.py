@@ -30,7 +30,7 @@ from ors_client._types import (
     ToolResultBlock,
 )
 
-from .uploader import Event, Place, Uploader
+from .uploader import Event, RolloutSource, Uploader
 
 _SPEAKERS: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_message", "system": "system_message"}
 
@@ -130,17 +130,17 @@ class Rollout:
     """
 
     def __init__(
-        self, uploader: Uploader, place: Place, fields: Mapping[str, object], *, index: int | None = None
+        self, uploader: Uploader, source: RolloutSource, fields: Mapping[str, object], *, index: int | None = None
     ) -> None:
         self.id = str(uuid.uuid4())
         self._uploader = uploader
-        self._place = place
+        self._place = source
         self._count = 0
         self._info: dict[str, JSONValue] = {} if index is None else {"task_index": index}
         self._began = time.monotonic()
         self._finished = False
         self._turn = threading.Lock()  # guards that the numbers of events follow their order in the queue
-        self._tell("rollout", fields, event_id=self.id)
+        self._upload("rollout", fields, event_id=self.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}{' finished' if self._finished else ''}>"
@@ -183,14 +183,16 @@ class Rollout:
             reward = what.reward if reward is None else reward
             finished = what.finished if finished is None else finished
             metadata = what.metadata if metadata is None else metadata
-            events: list[dict[str, Any]] = [{"type": "tool_result", "content": _words(what.blocks), "callId": call_id}]
+            events: list[dict[str, Any]] = [
+                {"type": "tool_result", "content": _plain_blocks(what.blocks), "callId": call_id}
+            ]
         else:
             events = list(_events(what))
         if not events:
             return
         events[-1] |= {"reward": reward, "isFinished": bool(finished), "metadata": metadata}
         for event in events:
-            self._tell("message", {"rolloutEventId": self.id, **event}, event_id=str(uuid.uuid4()))
+            self._upload("message", {"rolloutEventId": self.id, **event}, event_id=str(uuid.uuid4()))
 
     def update(self, info: Mapping[str, JSONValue]) -> None:
         """Tell more about the rollout itself; what was told before stays.
@@ -212,9 +214,9 @@ class Rollout:
 
     def _update(self, info: Mapping[str, JSONValue], *, ends: bool = False) -> None:
         self._info |= info
-        self._tell("rollout_update", {"rollout_info": self._info}, event_id=self.id, ends=ends)
+        self._upload("rollout_update", {"rollout_info": self._info}, event_id=self.id, ends=ends)
 
-    def _tell(
+    def _upload(
         self,
         kind: Literal["rollout", "message", "rollout_update"],
         fields: Any,
@@ -244,7 +246,7 @@ def _events(message: Message) -> Iterator[dict[str, Any]]:
             words.append(block)
             continue
         if words:
-            yield {"type": speaker, "content": _words(words)}
+            yield {"type": speaker, "content": _plain_blocks(words)}
             words = []
         match block:
             case ReasoningBlock():
@@ -253,16 +255,16 @@ def _events(message: Message) -> Iterator[dict[str, Any]]:
                 arguments = encode(block.input).decode("ascii")
                 yield {"type": "tool_call", "name": block.name, "content": arguments, "callId": block.id}
             case ToolResultBlock():
-                yield {"type": "tool_result", "content": _words(block.blocks), "callId": block.tool_call_id}
+                yield {"type": "tool_result", "content": _plain_blocks(block.blocks), "callId": block.tool_call_id}
     if words:
-        yield {"type": speaker, "content": _words(words)}
+        yield {"type": speaker, "content": _plain_blocks(words)}
 
 
-def _words(blocks: Iterable[Block]) -> str:
-    return "\n".join(_word(block) for block in blocks)
+def _plain_blocks(blocks: Iterable[Block]) -> str:
+    return "\n".join(_plain_block(block) for block in blocks)
 
 
-def _word(block: Block) -> str:
+def _plain_block(block: Block) -> str:
     match block:
         case TextBlock():
             return block.text

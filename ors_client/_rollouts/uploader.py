@@ -49,7 +49,7 @@ _IDS = {"rollout": ("environment_id", "variant_id"), "message": ("environment_id
 # What a request gets for one bad event among good ones.
 _BAD_EVENT = frozenset({400, 404, 413, 422})
 
-Place = tuple[str | None, str | None]
+RolloutSource = tuple[str | None, str | None]
 """The environment and the variant of a rollout, whose ids are added to its events."""
 
 
@@ -67,7 +67,7 @@ class Event:
     kind: Literal["rollout", "message", "rollout_update"]
     rollout: str
     body: bytes
-    place: Place
+    source: RolloutSource
     ends: bool = False
 
     @property
@@ -122,7 +122,7 @@ class Uploader:
         # Rollouts whose beginning the catalogue has not got, the oldest first. One whose last event was dropped, or
         # never came, would stay for good; hence the bound.
         self._unknown: dict[str, None] = {}
-        self._ids: dict[Place, dict[str, str]] = {}
+        self._ids: dict[RolloutSource, dict[str, str]] = {}
         self._logged: set[str] = set()
 
     @property
@@ -289,8 +289,8 @@ class Uploader:
     async def _send(
         self, transport: Transport, beginnings: Sequence[Event], batches: Sequence[Sequence[Event]]
     ) -> None:
-        for place in dict.fromkeys(event.place for batch in (beginnings, *batches) for event in batch):
-            await self._learn(transport, place)
+        for source in dict.fromkeys(event.source for batch in (beginnings, *batches) for event in batch):
+            await self._learn(transport, source)
         room = asyncio.Semaphore(_BEGINNINGS)
 
         async def begin(event: Event) -> None:
@@ -323,10 +323,10 @@ class Uploader:
             if not self.pending:
                 self._quiet.notify_all()
 
-    async def _learn(self, transport: Transport, place: Place) -> None:
+    async def _learn(self, transport: Transport, source: RolloutSource) -> None:
         """Ask for the ids of an environment and its variant, until it is answered; rollouts are taken without, too."""
-        environment, variant = place
-        if place in self._ids or environment is None or "/" not in environment:
+        environment, variant = source
+        if source in self._ids or environment is None or "/" not in environment:
             return
         ids: dict[str, str] = {}
         try:
@@ -341,7 +341,7 @@ class Uploader:
             if not isinstance(error, ORSError):
                 self._log("ids", "The ids of an environment could not be asked for: %s", transport.show(repr(error)))
             return
-        self._ids[place] = ids
+        self._ids[source] = ids
 
     async def _upload(self, transport: Transport, events: Sequence[Event]) -> bool:
         try:
@@ -359,7 +359,7 @@ class Uploader:
         return True
 
     def _with_ids(self, event: Event) -> bytes:
-        known = self._ids.get(event.place, {})
+        known = self._ids.get(event.source, {})
         ids = {name: value for name, value in known.items() if name in _IDS[event.kind]}
         # The body is ours, a JSON object; writing into its end spares parsing it.
         return event.body[:-1] + b"," + json.dumps(ids).encode("ascii")[1:] if ids else event.body

@@ -17,9 +17,9 @@ from typing import Any, Self, cast
 
 import anyio
 import httpx
+from pydantic import SecretStr
 
 from ors_client._errors import ORSError, is_web_page, one_line
-from ors_client._http.redaction import Hidden
 from ors_client._http.urls import origin
 from ors_client._protocol.retry import retry_after
 from ors_client._types import JSONObject
@@ -109,7 +109,7 @@ class ChatModel:
             raise ValueError("The model's key can't be sent in a header; is it complete, and without line breaks?")
         self.name = name
         self.base_url = str(url).rstrip("/")
-        self._key = Hidden(api_key or "")
+        self._key = SecretStr(api_key or "")
         self._parameters = dict(parameters or {})
         self._attempts = attempts
         self._first_delay = first_delay
@@ -122,7 +122,9 @@ class ChatModel:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
     async def __aenter__(self) -> Self:
-        authorization = {"authorization": f"Bearer {self._key.value}"} if self._key.value else {}
+        authorization = (
+            {"authorization": f"Bearer {self._key.get_secret_value()}"} if self._key.get_secret_value() else {}
+        )
         self._client = httpx.AsyncClient(
             headers={"accept": "application/json", "content-type": "application/json", **authorization},
             timeout=httpx.Timeout(self._timeout, connect=_CONNECT_SECONDS),
@@ -143,7 +145,7 @@ class ChatModel:
     @property
     def secrets(self) -> list[str]:
         """What a record must not show."""
-        return [self._key.value] if self._key.value else []
+        return [self._key.get_secret_value()] if self._key.get_secret_value() else []
 
     async def ask(self, request: Mapping[str, Any]) -> Reply:
         """Return the model's reply to a conversation.
@@ -224,7 +226,7 @@ class ChatModel:
 
     def _excerpt(self, content: bytes | bytearray) -> str:
         # Some endpoints repeat the key that they refuse. It is blanked before the text is cut, not cut in two.
-        text, key = content[:_SEARCHED].decode(errors="replace"), self._key.value
+        text, key = content[:_SEARCHED].decode(errors="replace"), self._key.get_secret_value()
         return one_line(text.replace(key, "***") if len(key) >= _SHORTEST_SECRET else text)
 
 
