@@ -14,7 +14,7 @@ from ors_client import Layout
 _CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
 
 
-def places(
+def parse_target(
     target: str | Layout | Sequence[str | Layout], env_name: str | None
 ) -> tuple[tuple[str | Layout | None, ...], str | None]:
     """Return the servers that a target stands for, and the environment's name there."""

@@ -19,7 +19,7 @@ from ors_client import ORSError, Task
 from ._arguments import check_batch, check_trainer
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
-from ._spec import OpenRewardSpec, RewardFunction, Rows, rows_of, settings_of
+from ._spec import OpenRewardSpec, RewardFunction, Rows, dataset_rows, settings_of
 from ._trainer.concurrency import attach
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class MultiEnvironmentSpec:
 
     def _ask(self, splits: Mapping[str, str | None]) -> dict[str, Rows]:
         return {
-            name: _named(name, lambda name=name, split=split: rows_of(self._specs[name], split))
+            name: _named(name, lambda name=name, split=split: dataset_rows(self._specs[name], split))
             for name, split in splits.items()
         }
 
@@ -167,7 +167,7 @@ class MultiEnvironmentSpec:
         return chosen
 
 
-def _dataset(rows: Mapping[str, Rows], places: Sequence[tuple[str, int]]) -> Dataset:
+def _dataset(rows: Mapping[str, Rows], positions: Sequence[tuple[str, int]]) -> Dataset:
     """Make the dataset of the tasks at these places, each the name of an environment and a position in its rows."""
 
     def task(name: str, position: int) -> Task:
@@ -179,11 +179,11 @@ def _dataset(rows: Mapping[str, Rows], places: Sequence[tuple[str, int]]) -> Dat
         return "" if prompts is None else prompts[position]
 
     return build(
-        [task(*place) for place in places],
+        [task(*place) for place in positions],
         split=None,
         include_metadata=any(each.include_metadata for each in rows.values()),
-        environment=[name for name, _ in places],
-        prompts=[prompt(*place) for place in places],
+        environment=[name for name, _ in positions],
+        prompts=[prompt(*place) for place in positions],
     )
 
 

@@ -40,7 +40,7 @@ class Settings:
         group_scoring: Have the environment score the rollouts of one task beside each other.
         rollouts: The run's name under which the catalogue is told of episodes; `None` tells it nothing.
         forward_api_key: Hand the catalogue's key to its environments as their secret `api_key`.
-        key: Tells specs apart; one connection serves all copies of a spec in a process.
+        key: Tells specs apart; one runtime serves all copies of a spec in a process.
     """
 
     servers: tuple[str | Layout | None, ...]
@@ -99,11 +99,11 @@ class Settings:
     @property
     def target(self) -> str:
         """The servers and the environment, as a record names them."""
-        places = (
+        addresses = (
             "the catalogue" if place is None else place.sessions if isinstance(place, Layout) else place
             for place in self.servers
         )
-        return ", ".join(places)
+        return ", ".join(addresses)
 
     def task(self, row: Mapping[str, Any]) -> TaskRef:
         """Return the task that a dataset row stands for.

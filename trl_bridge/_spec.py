@@ -1,6 +1,6 @@
 """`OpenRewardSpec`: what a trainer's three slots need, from the address of an ORS server.
 
-Checks what it was asked for, asks the server when a property is read, and owns the life of the connection behind it.
+Checks what it was asked for, asks the server when a property is read, and owns the life of the runtime behind it.
 Knows nothing of how rollouts are run.
 """
 
@@ -27,7 +27,7 @@ from ors_client import (
     ToolSpec,
 )
 
-from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, places
+from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, parse_target
 from ._chat.content import to_content
 from ._chat.conversation import to_chat
 from ._datasets.tasks import build, fingerprint
@@ -160,7 +160,7 @@ class OpenRewardSpec:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         check_choice(num_tasks, indices)
-        servers, name = places(target, env_name)
+        servers, name = parse_target(target, env_name)
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
         if rollouts is not None and not all(place is None or isinstance(place, Layout) for place in servers):
@@ -209,7 +209,7 @@ class OpenRewardSpec:
             limits=limits or Limits(),
             headers=None if headers is None else dict(headers),
         )
-        self._connection = connect(settings)
+        self._handle = connect(settings)
 
     @cached_property
     def train_dataset(self) -> Dataset:
@@ -222,7 +222,7 @@ class OpenRewardSpec:
 
         `target`, `environment`, `split`, `tasks` (the indices) and `fingerprint`, a hash of the tasks' content.
         """
-        settings = self._connection.settings
+        settings = self._handle.settings
         return {
             "target": settings.target,
             "environment": settings.name,
@@ -250,8 +250,8 @@ class OpenRewardSpec:
     @cached_property
     def environment_factory(self) -> EnvironmentFactory:
         """What makes the environments of the rollouts; picklable, takes no arguments, opens no session."""
-        live = self._connection.live
-        return EnvironmentFactory(self._connection, live.loop.run(live.servers.ask(self._discover)))
+        runtime = self._handle.runtime
+        return EnvironmentFactory(self._handle, runtime.loop.run(runtime.servers.ask(self._discover)))
 
     @property
     def reward_funcs(self) -> RewardFunction | list[RewardFunction]:
@@ -262,12 +262,12 @@ class OpenRewardSpec:
         Raises:
             ValueError: The environments own their reward, to which TRL would add this one.
         """
-        if self._connection.settings.owns_reward:
+        if self._handle.settings.owns_reward:
             raise ValueError(
                 "With owns_reward=True the environments hand TRL their reward, and reward_funcs would be added to it; "
                 "pass reward_funcs=None to the trainer."
             )
-        return [environment_reward, group_reward] if self._connection.settings.group_scoring else environment_reward
+        return [environment_reward, group_reward] if self._handle.settings.group_scoring else environment_reward
 
     def check(self, args: Any) -> None:
         """Raise unless the training dataset fills at least one batch of a trainer with this configuration.
@@ -294,11 +294,11 @@ class OpenRewardSpec:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
         check_trainer(trainer)
-        attach(trainer, look_ahead=self._connection.settings.look_ahead is not None)
+        attach(trainer, look_ahead=self._handle.settings.look_ahead is not None)
 
     def close(self) -> None:
-        """Delete all open sessions and close the connection of this process; may be called again."""
-        self._connection.close()
+        """Delete all open sessions and close the runtime of this process; may be called again."""
+        self._handle.close()
 
     def __enter__(self) -> Self:
         return self
@@ -313,7 +313,7 @@ class OpenRewardSpec:
         return {name: value for name, value in self.__dict__.items() if name not in ("train_dataset", "_tasks")}
 
     def __repr__(self) -> str:
-        settings = self._connection.settings
+        settings = self._handle.settings
         chosen = f", num_tasks={self._num_tasks}" if self._num_tasks is not None else ""
         chosen += f", indices={list(self._indices)!r}" if self._indices is not None else ""
         name = f", env_name={settings.name!r}" if settings.name is not None else ""
@@ -321,30 +321,30 @@ class OpenRewardSpec:
 
     @cached_property
     def _tasks(self) -> list[Task]:
-        return self._fetch(self._connection.settings.split, num_tasks=self._num_tasks, indices=self._indices)
+        return self._fetch(self._handle.settings.split, num_tasks=self._num_tasks, indices=self._indices)
 
     def _fetch(self, split: str, *, num_tasks: int | None, indices: Sequence[int] | None) -> list[Task]:
         fetch = partial(fetch_tasks, split=split, num_tasks=num_tasks, indices=indices, progress=self._progress)
-        live = self._connection.live
+        runtime = self._handle.runtime
 
         async def ask() -> list[Task]:
-            tasks = await live.servers.ask(fetch)
-            if live.settings.record:
-                live.descriptions.add(tasks)
+            tasks = await runtime.servers.ask(fetch)
+            if runtime.settings.record:
+                runtime.task_specs.add(tasks)
             return tasks
 
-        return live.loop.run(ask())
+        return runtime.loop.run(ask())
 
     def _rows(self, split: str | None) -> Rows:
         tasks = self._tasks if split is None else self._fetch(split, num_tasks=self._num_tasks, indices=None)
         return Rows(tasks, self._prompts(tasks), include_metadata=self._include_metadata)
 
     def _build(self, tasks: Sequence[Task]) -> Dataset:
-        split = tasks[0].split or self._connection.settings.split
+        split = tasks[0].split or self._handle.settings.split
         return build(tasks, split=split, include_metadata=self._include_metadata, prompts=self._prompts(tasks))
 
     def _prompts(self, tasks: Sequence[Task]) -> list[str | list[Any]] | None:
-        settings = self._connection.settings
+        settings = self._handle.settings
         if settings.prompts == "reset":
             return None
         images, max_chars = settings.images, settings.max_output_chars
@@ -360,18 +360,18 @@ class OpenRewardSpec:
         ]
 
     def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
-        live, settings = self._connection.live, self._connection.settings
+        runtime, settings = self._handle.runtime, self._handle.settings
         refs = [_place(task, settings.split) for task in tasks]
 
         def fetch(environment: AsyncEnvironment) -> Awaitable[list[list[T]]]:
             return fetch_prompts(
-                environment, refs, ask, secrets=live.secrets, toolset=settings.toolset, progress=self._progress
+                environment, refs, ask, secrets=runtime.secrets, toolset=settings.toolset, progress=self._progress
             )
 
-        return live.loop.run(live.servers.ask(fetch))
+        return runtime.loop.run(runtime.servers.ask(fetch))
 
     async def _discover(self, environment: AsyncEnvironment) -> list[ToolSpec]:
-        live, split = self._connection.live, self._connection.settings.split
+        runtime, split = self._handle.runtime, self._handle.settings.split
         if not self._discover_task_tools:
             return await environment.list_tools()
         if self._discovery_index is not None:
@@ -380,12 +380,12 @@ class OpenRewardSpec:
             tasks = [TaskRef(split, index) for index in sorted(set(self._indices))]
         else:
             tasks = await sample(environment, split, num_tasks=self._num_tasks)
-        live.tasks_seen.update(tasks)
+        runtime.tasks_seen.update(tasks)
         return await discover_tools(
             environment,
             tasks,
-            secrets=live.secrets,
-            toolset=self._connection.settings.toolset,
+            secrets=runtime.secrets,
+            toolset=self._handle.settings.toolset,
             progress=self._progress,
         )
 
@@ -405,14 +405,14 @@ class Rows:
     include_metadata: bool
 
 
-def rows_of(spec: OpenRewardSpec, split: str | None = None) -> Rows:
+def dataset_rows(spec: OpenRewardSpec, split: str | None = None) -> Rows:
     """Return the rows that a spec trains on, or as many of another split."""
     return spec._rows(split)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - public names are for users
 
 
 def settings_of(spec: OpenRewardSpec) -> Settings:
     """Return what a spec's rollouts are told."""
-    return spec._connection.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `rows_of`
+    return spec._handle.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `dataset_rows`
 
 
 def _place(task: Task, split: str) -> TaskRef:

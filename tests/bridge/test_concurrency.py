@@ -15,7 +15,7 @@ from training import END, IGNORED, GRPOTrainer, call, make_trainer, raw_call
 
 from fixtures.proxy import FaultProxy
 from trl_bridge import OpenRewardSpec
-from trl_bridge._rollout.environment import seat_of
+from trl_bridge._rollout.environment import slot_of
 from trl_bridge._trainer.concurrency import attach
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
@@ -77,7 +77,7 @@ def run(folder, url, *, attached, rollouts=16, first=0, options=None, **argument
         ]
         trainer.model.train()
         scored = trainer._generate_and_score_completions(rows)
-        rollouts = [seat_of(environment).rollout for environment in trainer.environments]
+        rollouts = [slot_of(environment).rollout for environment in trainer.environments]
         metrics = trainer._metrics["train"]
         return {
             "calls": [[(c.tool, c.arguments, c.output, c.error, c.reward) for c in r.calls] for r in rollouts],

@@ -232,14 +232,14 @@ def test_time_of_an_episode_that_was_opened_ahead_begins_when_it_is_claimed():
     ):
         ahead, late = spec.environment_factory(), spec.environment_factory()
         row = {"task_index": 0}
-        ready = ahead._seat.open_ahead(row)
+        ready = ahead._slot.open_ahead(row)
         ready.prompt.result(30)  # it stood ready for longer than an episode may take
         assert ready.claim()
-        ahead._seat.prefetch(row, ready=ready)
+        ahead._slot.prefetch(row, ready=ready)
         assert "to win" in ahead.reset(**row)
-        begun = late._seat.open_ahead(row)
+        begun = late._slot.open_ahead(row)
         assert begun.claim()
-        late._seat.prefetch(row, ready=begun)
+        late._slot.prefetch(row, ready=begun)
         late.reset(**row)
         assert late.status == "failed: DeadlineExceeded"
 

@@ -36,7 +36,7 @@ def make_multi(make_spec, ours):
     return make
 
 
-def rows_of(dataset):
+def dataset_rows(dataset):
     return list(zip(dataset["environment"], dataset["task_index"], strict=True))
 
 
@@ -98,26 +98,28 @@ def test_trouble_with_one_environment_names_it(make_multi):
 
 
 def test_dataset_has_every_task_of_every_environment_once_and_mixed(make_multi):
-    rows = rows_of(make_multi("echo", "images").train_dataset)
+    rows = dataset_rows(make_multi("echo", "images").train_dataset)
     assert sorted(rows) == [*(("echo", index) for index in range(4)), *(("images", index) for index in range(3))]
     assert rows != sorted(rows)
 
 
 def test_dataset_is_the_same_for_the_same_seed_only(make_multi):
     weights = {"echo": 3, "images": 1}
-    one, same, other = (rows_of(make_multi("echo", "images", weights=weights, seed=s).train_dataset) for s in (1, 1, 2))
+    one, same, other = (
+        dataset_rows(make_multi("echo", "images", weights=weights, seed=s).train_dataset) for s in (1, 1, 2)
+    )
     assert one == same != other
 
 
 def test_weights_are_the_shares_of_the_rows(make_multi):
-    rows = rows_of(make_multi("echo", "images", weights={"echo": 2, "images": 5}).train_dataset)
+    rows = dataset_rows(make_multi("echo", "images", weights={"echo": 2, "images": 5}).train_dataset)
     assert Counter(name for name, _ in rows) == {"echo": 2, "images": 5}
     assert {index for name, index in rows if name == "images"} == {0, 1, 2}  # repeated evenly, none left out
     assert len({index for name, index in rows if name == "echo"}) == 2
 
 
 def test_smallest_share_is_still_a_row(make_multi):
-    rows = rows_of(make_multi("echo", "images", weights={"echo": 1000, "images": 1}).train_dataset)
+    rows = dataset_rows(make_multi("echo", "images", weights={"echo": 1000, "images": 1}).train_dataset)
     assert Counter(name for name, _ in rows) == {"echo": 6, "images": 1}
 
 
@@ -152,11 +154,11 @@ def test_evaluation_dataset_has_all_tasks_of_the_splits_in_order(make_spec, ours
     specs = {name: make_spec(ours.url, env_name=name, num_tasks=1) for name in ("alpha", "beta")}
     multi = MultiEnvironmentSpec(specs, weights={"alpha": 9, "beta": 1})
     dataset = multi.dataset("train")
-    assert rows_of(dataset) == [("alpha", 0), ("beta", 0)]
+    assert dataset_rows(dataset) == [("alpha", 0), ("beta", 0)]
     mixed = multi.dataset({"beta": "train", "alpha": "test"})
-    assert rows_of(mixed) == [("beta", 0), ("alpha", 0)]
+    assert dataset_rows(mixed) == [("beta", 0), ("alpha", 0)]
     assert mixed["split"][:] == ["train", "test"]
-    assert rows_of(multi.dataset({"alpha": "test"})) == [("alpha", 0)]
+    assert dataset_rows(multi.dataset({"alpha": "test"})) == [("alpha", 0)]
 
 
 def test_prompts_stand_in_the_rows_of_the_environments_that_ask_for_it(make_spec, ours):

@@ -22,9 +22,9 @@ from ors_client.record import Transcriber, read
 from ors_client.replay import Replay
 from ors_client.report import write_report
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec, _descriptions
-from trl_bridge._rollout.episode import SpokenError
+from trl_bridge._rollout.episode import ToolCallError
 from trl_bridge._runtime.servers import Servers
-from trl_bridge._runtime.task_specs import Descriptions
+from trl_bridge._runtime.task_specs import TaskSpecCache
 
 IMAGES = "imagesenvironment"
 RED = {"id": "red", "colour": [255, 0, 0]}
@@ -111,8 +111,8 @@ def test_conversation_that_stands_in_the_dataset_is_in_the_record(make_spec, our
 
 def test_episode_that_was_opened_ahead_is_in_the_record_with_its_image(make_spec, ours, path):
     environment = make_spec(ours.url, env_name=IMAGES, record=path).environment_factory()
-    environment._seat.prefetch({"task_index": 1})
-    environment._seat.prefetch({"task_index": 0})
+    environment._slot.prefetch({"task_index": 1})
+    environment._slot.prefetch({"task_index": 0})
     play(environment, task_index=0)
     (episode,) = read(path)
     assert (episode.messages, episode.spec) == (opening(255, 0, 0), RED)
@@ -134,8 +134,8 @@ def test_images_are_let_go_with_the_episode(make_spec, ours, path, eventually):
     assert images_held() == before + 2
     environment.paint(red=255, green=0, blue=0)
     eventually(lambda: images_held() == before)
-    assert environment._seat.rollout.finished  # which the trainer still has
-    assert [call.tool for call in environment._seat.rollout.calls] == ["look", "paint"]
+    assert environment._slot.rollout.finished  # which the trainer still has
+    assert [call.tool for call in environment._slot.rollout.calls] == ["look", "paint"]
 
 
 def test_nothing_is_held_for_a_record_that_is_not_written(make_spec, ours):
@@ -328,7 +328,7 @@ def test_lines_stand_in_the_order_in_which_episodes_ended(make_spec, counted, pa
     for index, environment in enumerate(environments):
         environment.reset(task_index=index)
     for environment in environments:
-        environment._seat.release()
+        environment._slot.release()
     spec.close()
     assert [(episode.index, episode.spec) for episode in read(path)] == [(0, None), (1, GREEN)]
 
@@ -339,10 +339,10 @@ def test_any_error_on_the_way_to_a_specification_is_told(caplog):
             raise RuntimeError(question)
 
     async def ask():
-        descriptions = Descriptions()
-        descriptions.ask(TaskRef("train", 3), Broken([]))
-        await descriptions.settle(TaskRef("train", 3))
-        await descriptions.close()
+        task_specs = TaskSpecCache()
+        task_specs.ask(TaskRef("train", 3), Broken([]))
+        await task_specs.wait(TaskRef("train", 3))
+        await task_specs.close()
 
     caplog.set_level(logging.INFO, "trl_bridge")
     asyncio.run(ask())
@@ -434,7 +434,7 @@ def test_replay_of_a_training_refuses_raises_and_tells_as_it_was_then(make_spec,
         ):
             try:
                 said.append(call_of())
-            except SpokenError as error:
+            except ToolCallError as error:
                 said.append(type(error.__cause__).__name__)
         environment._close()
         return said
@@ -442,7 +442,7 @@ def test_replay_of_a_training_refuses_raises_and_tells_as_it_was_then(make_spec,
     options = {"task_tools_discovery_index": 0, "record": path}
     environment = make_spec(ours.url, env_name="failingenvironment", **options).environment_factory()
     first = course(environment)
-    with contextlib.suppress(SpokenError):
+    with contextlib.suppress(ToolCallError):
         environment.reset(task_index=1)
     (episode,) = (each for each in read(path) if each.index == 0)
     assert [call.kind for call in episode.calls] == ["ToolFailed", "ToolRejected", None]

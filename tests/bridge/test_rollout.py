@@ -16,7 +16,7 @@ from ors_client import ClientStateError, RetryPolicy, Timeouts
 from ors_client.record import read
 from ors_client.report import write_report
 from trl_bridge import FailureRateExceeded
-from trl_bridge._rollout.episode import NO_PROMPT, OVER, SpokenError
+from trl_bridge._rollout.episode import NO_PROMPT, OVER, ToolCallError
 
 FAST = RetryPolicy(attempts=2, first_delay=0.01, max_delay=0.05)
 WORDS = ("hello", "world", "trl", "openreward")
@@ -109,7 +109,7 @@ def test_later_unscored_and_failing_calls_do_not_erase_a_score(failing):
     environment = failing()
     environment.step(reward=0.5)
     environment.null_reward()
-    with pytest.raises(SpokenError, match="boom"):
+    with pytest.raises(ToolCallError, match="boom"):
         environment.boom(message="boom")
     assert environment.reward == 0.5
     assert environment.rewards == [0.5, None, None]
@@ -180,7 +180,7 @@ def test_row_with_an_index_of_numpy_is_fine(echo):
 
 def test_tool_that_raises_is_an_error_with_the_servers_own_words(failing):
     environment = failing()
-    with pytest.raises(SpokenError) as caught:
+    with pytest.raises(ToolCallError) as caught:
         environment.boom(message="  it broke,\n  badly")
     assert str(caught.value).endswith("  it broke,\n  badly")
     assert str(caught.value).startswith("EnvironmentBrokenError") or str(caught.value).startswith("  it")
@@ -191,14 +191,14 @@ def test_tool_that_raises_is_an_error_with_the_servers_own_words(failing):
 
 def test_wrong_arguments_come_back_as_the_servers_own_words(failing):
     environment = failing()
-    with pytest.raises(SpokenError, match=r"(?s)reward.*number"):
+    with pytest.raises(ToolCallError, match=r"(?s)reward.*number"):
         environment.step(reward="much")
     assert environment.rewards == [None]
 
 
 def test_arguments_that_can_not_be_sent_are_an_error_to_the_model_and_no_failure(failing):
     environment = failing()
-    with pytest.raises(SpokenError, match="float"):
+    with pytest.raises(ToolCallError, match="float"):
         environment.step(reward=float("nan"))
     assert environment.step(reward=1.0) == "stepped"
     assert environment.status == "scored"
@@ -230,7 +230,7 @@ def test_call_after_the_end_is_answered_here_and_changes_nothing(echo, ours):
     assert echo.echo(text="wrong") == OVER
     assert ours.stats()["requests"]["POST /{env}/call"] == before
     assert (echo.reward, echo.rewards, echo.last_output) == (1.0, [1.0], "match")
-    assert echo._seat.rollout.late_calls == 1
+    assert echo._slot.rollout.late_calls == 1
 
 
 def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, eventually, tmp_path):
@@ -242,7 +242,7 @@ def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, even
     call = threading.Thread(target=lambda: said.append(environment.wait(seconds=60)))
     call.start()
     eventually(lambda: ours.executions("wait") > before)
-    environment._seat.release()
+    environment._slot.release()
     call.join(30)
     spec.close()
     assert (said, environment.status, environment.rewards) == ([OVER], "unscored", [])
@@ -250,20 +250,20 @@ def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, even
 
 
 def test_session_is_deleted_when_the_episode_has_finished(echo, ours, eventually):
-    session = echo._seat.rollout.session_id
+    session = echo._slot.rollout.session_id
     assert session in ours.live()
     echo.echo(text="hello")
     eventually(lambda: session not in ours.live())
 
 
 def test_session_is_deleted_when_the_next_episode_starts(echo, ours, eventually):
-    session = echo._seat.rollout.session_id
+    session = echo._slot.rollout.session_id
     echo.reset(task_index=1)
     eventually(lambda: session not in ours.live())
 
 
 def test_session_is_deleted_when_the_environment_is_closed(echo, ours):
-    session = echo._seat.rollout.session_id
+    session = echo._slot.rollout.session_id
     echo._close()
     assert session not in ours.live()
     assert echo.echo(text="hello") == OVER
@@ -274,7 +274,7 @@ def test_session_is_deleted_when_the_environment_is_dropped(make_spec, ours, eve
     factory = make_spec(ours.url, env_name="echoenvironment").environment_factory
     environment = factory()
     environment.reset(task_index=0)
-    session = environment._seat.rollout.session_id
+    session = environment._slot.rollout.session_id
     del environment
     eventually(lambda: session not in ours.live())
 
@@ -297,7 +297,7 @@ def test_episode_out_of_time_ends_with_its_score_during_a_call(make_spec, ours, 
         ours.url, env_name="slowenvironment", discover_task_tools=False, episode_timeout=1.0, unscored=0.0
     ).environment_factory()
     environment.reset(task_index=0)
-    session = environment._seat.rollout.session_id
+    session = environment._slot.rollout.session_id
     assert environment.wait(seconds=60) == OVER
     assert (environment.reward, environment.status) == (0.0, "cut: seconds")
     eventually(lambda: session not in ours.live())
@@ -317,16 +317,16 @@ def test_episode_out_of_time_ends_while_it_waits_for_others(make_spec, ours):
     )
     environment = spec.environment_factory()
     environment.reset(task_index=0)
-    live = spec._connection.live
+    runtime = spec._handle.runtime
     said = []
     call = threading.Thread(target=lambda: said.append(environment.count()))
 
     async def while_another_holds_the_place():
-        async with live.slot():
+        async with runtime.request_slot():
             call.start()
             await anyio.to_thread.run_sync(call.join, 10)
 
-    live.loop.run(while_another_holds_the_place())
+    runtime.loop.run(while_another_holds_the_place())
     assert (said, environment.status) == ([OVER], "cut: seconds")
 
 
@@ -347,7 +347,7 @@ def test_long_output_is_cut_in_the_middle_for_the_model_alone(failing, tmp_path)
     assert shown.startswith("rejected: aaa")
     assert shown.endswith("zzz")
     assert "cut" in shown
-    with pytest.raises(SpokenError, match="cut") as caught:
+    with pytest.raises(ToolCallError, match="cut") as caught:
         environment.boom(message=said)
     assert len(str(caught.value)) <= 120
     environment.finish(reward=1.0)
@@ -397,7 +397,7 @@ def test_failure_is_worth_what_the_spec_says(failing, proxy, on_failure, expecte
 
 def test_failed_episodes_session_is_deleted(failing, proxy, ours, eventually):
     environment = failing()
-    session = environment._seat.rollout.session_id
+    session = environment._slot.rollout.session_id
     proxy.add(Rule("POST", "/call", ResetAfterForward()))
     environment.step(reward=0.4)
     eventually(lambda: session not in ours.live())
@@ -478,7 +478,7 @@ def test_resets_that_fail_too_often_stop_the_run(failing, proxy, rate, failures)
 
 def test_prefetched_reset_is_consumed_by_the_row_it_was_for(echo, ours):
     before = ours.stats()["requests"]["POST /create"]
-    echo._seat.prefetch({"task_index": 2, "split": "train"})
+    echo._slot.prefetch({"task_index": 2, "split": "train"})
     assert echo.echo(text="wrong") == "no match (got 'wrong')"  # the episode at hand goes on
     assert "trl" in echo.reset(task_index=2, prompt=[])
     assert ours.stats()["requests"]["POST /create"] == before + 1
@@ -488,8 +488,8 @@ def test_prefetched_reset_is_consumed_by_the_row_it_was_for(echo, ours):
 def test_prefetched_reset_of_another_row_is_given_up_and_not_recorded(make_spec, ours, eventually, tmp_path):
     path = tmp_path / "episodes.jsonl"
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
-    environment._seat.prefetch({"task_index": 2})
-    environment._seat.prefetch({"task_index": 3})
+    environment._slot.prefetch({"task_index": 2})
+    environment._slot.prefetch({"task_index": 3})
     assert "world" in environment.reset(task_index=1)
     assert environment.echo(text="world") == "match"
     eventually(lambda: ours.live() == [])
@@ -498,27 +498,27 @@ def test_prefetched_reset_of_another_row_is_given_up_and_not_recorded(make_spec,
 
 def test_only_what_a_rollout_takes_of_what_was_opened_ahead_counts_as_a_reset(make_spec, ours, tmp_path):
     spec = make_spec(ours.url, env_name="echoenvironment", max_failure_rate=0.0, record=tmp_path / "record")
-    seat = spec.environment_factory()._seat
-    rate = spec._connection.live.resets
-    sound, broken = (seat.open_ahead({"task_index": index}) for index in (0, 99))
+    slot = spec.environment_factory()._slot
+    rate = spec._handle.runtime.resets
+    sound, broken = (slot.open_ahead({"task_index": index}) for index in (0, 99))
     assert (broken.prompt.result(30), sound.prompt.result(30).split("'")[1]) == (NO_PROMPT, "hello")
     assert not broken.claim()
     assert not rate._kinds
     assert sound.claim()
     assert list(rate._kinds) == [None]
-    seat.prefetch({"task_index": 0}, ready=sound)
-    assert "hello" in seat.reset({"task_index": 0})
-    seat.close()
+    slot.prefetch({"task_index": 0}, ready=sound)
+    assert "hello" in slot.reset({"task_index": 0})
+    slot.close()
     assert [episode.index for episode in read(tmp_path / "record")] == [0]
     with pytest.raises(FailureRateExceeded):
-        seat.reset({"task_index": 99})
+        slot.reset({"task_index": 99})
 
 
 def test_calls_started_ahead_run_in_order_and_are_answered_one_by_one(echo, ours):
     (tool,) = type(echo)._tools
     before = ours.executions("echo")
     for text in ("a", "b", "hello", "late"):
-        echo._seat.dispatch(tool, {"text": text})
+        echo._slot.dispatch(tool, {"text": text})
     answers = [echo.echo(text=text) for text in ("a", "b", "hello", "late")]
     assert answers == ["no match (got 'a')", "no match (got 'b')", "match", OVER]
     assert ours.executions("echo") == before + 3
@@ -526,7 +526,7 @@ def test_calls_started_ahead_run_in_order_and_are_answered_one_by_one(echo, ours
 
 def test_call_that_was_not_foreseen_is_made(echo, caplog):
     (tool,) = type(echo)._tools
-    echo._seat.dispatch(tool, {"text": "a"})
+    echo._slot.dispatch(tool, {"text": "a"})
     assert echo.echo(text="b") == "no match (got 'b')"
     assert "started ahead" in caplog.text
 
@@ -538,7 +538,7 @@ def test_record_has_the_whole_episode(make_spec, ours, tmp_path):
     path = tmp_path / "episodes.jsonl"
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
     environment.reset(task_index=1)
-    session = environment._seat.rollout.session_id
+    session = environment._slot.rollout.session_id
     environment.echo(text="wrong")
     environment.echo(text="world")
     environment._close()
@@ -570,18 +570,18 @@ def test_record_tells_where_a_calls_seconds_went_and_the_page_shows_it(make_spec
     spec = make_spec(ours.url, env_name="slowenvironment", discover_task_tools=False, max_concurrency=1, record=path)
     environment = spec.environment_factory()
     environment.reset(task_index=0)
-    live = spec._connection.live
+    runtime = spec._handle.runtime
     call = threading.Thread(target=environment.count)
 
     async def while_another_holds_the_place():
-        async with live.slot():
+        async with runtime.request_slot():
             call.start()
-            await anyio.to_thread.run_sync(eventually, lambda: live._limit._waiters)
+            await anyio.to_thread.run_sync(eventually, lambda: runtime._limit._waiters)
             await anyio.sleep(0.3)  # what the call then has waited at least
 
-    live.loop.run(while_another_holds_the_place())
+    runtime.loop.run(while_another_holds_the_place())
     call.join(30)
-    with pytest.raises(SpokenError):
+    with pytest.raises(ToolCallError):
         environment.wait(seconds=math.nan)  # the client does not send it
     spec.close()
     (episode,) = read(path)
@@ -641,7 +641,7 @@ def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record
     for _ in range(3000):
         deep = [deep]
     for argument in (deep, object()):
-        with pytest.raises(SpokenError):
+        with pytest.raises(ToolCallError):
             environment.echo(text=argument)
     assert environment.echo(text="hello") == "match"
     assert environment.rewards == [None, None, 1.0]

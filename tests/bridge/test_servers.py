@@ -15,7 +15,7 @@ from servers import serve
 
 from fixtures.proxy import FaultProxy, Rule, Silence, Status
 from ors_client import AsyncClient, DeadlineExceeded, Layout, Limits, RetryPolicy, Timeouts, TransportError
-from trl_bridge._rollout.environment import seat_of
+from trl_bridge._rollout.environment import slot_of
 from trl_bridge._runtime.servers import Server, Servers
 
 ROOT = Path(__file__).parent.parent.parent
@@ -104,7 +104,7 @@ def test_header_reaches_the_server_from_every_copy_and_shows_nowhere(make_spec, 
         assert say(factory, "hello from a proxy")[0] == "no match (got 'hello from a proxy')"
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             pool.submit(say, factory, "hello from a proxy").result(60)
-        shown = repr(spec) + repr(factory) + repr(spec._connection.settings)
+        shown = repr(spec) + repr(factory) + repr(spec._handle.settings)
         assert "hello from a proxy" not in shown
         spec.close()
         assert proxy.count("POST", "/create") >= 2
@@ -175,7 +175,7 @@ def test_server_that_dies_costs_its_episodes_and_no_reset(make_spec, ours, behin
 def test_server_that_comes_back_gets_sessions_again(make_spec, ours, behind, eventually):
     with FaultProxy(behind.url) as dying:
         spec = make_spec([dying.url, ours.url], env_name="echoenvironment", retry=FAST)
-        servers = spec._connection.live.servers
+        servers = spec._handle.runtime.servers
         servers.look_every = 0.05
         environment = spec.environment_factory()
         environment.reset(task_index=0)
@@ -201,7 +201,7 @@ def test_server_that_accepts_and_never_answers_is_passed_over(make_spec, ours, b
         for environment in environments:
             environment.reset(task_index=0)
         assert {environment.echo(text="hello") for environment in environments} == {"match"}
-        assert spec._connection.live.servers.first.gone
+        assert spec._handle.runtime.servers.first.gone
         spec.close()
     behind.set_aside(seconds=5)  # what was opened there can't be deleted by a client that never heard of it
 
@@ -246,7 +246,7 @@ def test_openings_and_calls_at_one_time_are_as_many_as_allowed(make_spec):
         spec = make_spec(slow.url, max_concurrency=2, discover_task_tools=False)
         environments = [spec.environment_factory() for _ in range(6)]
         for environment in environments:
-            seat_of(environment).prefetch({"task_index": 0})
+            slot_of(environment).prefetch({"task_index": 0})
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(lambda environment: environment.reset(task_index=0), environments))
             assert set(pool.map(lambda environment: environment.echo(text="wrong"), environments)) == {
@@ -288,7 +288,7 @@ def test_prompts_in_the_dataset_let_resets_return_before_the_session_is_open(mak
         assert setups == 2  # one session for each distinct task
         for environment, row in zip(environments, rows, strict=True):
             assert environment.reset(**row) is None
-            assert seat_of(environment).rollout.session_id is None
+            assert slot_of(environment).rollout.session_id is None
         answers = [
             environment.echo(text=word)
             for environment, word in zip(environments, ("world", "no", "world"), strict=True)

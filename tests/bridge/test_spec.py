@@ -19,7 +19,7 @@ import pytest
 from fixtures.proxy import FaultProxy
 from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy, Task
 from trl_bridge import OpenRewardSpec
-from trl_bridge._runtime.runtime import Connection, connect
+from trl_bridge._runtime.runtime import RuntimeHandle, connect
 from trl_bridge._settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,7 +84,7 @@ def test_spec_takes_every_kind_of_target_and_contacts_none(target):
 def test_spec_shows_neither_key_nor_secrets():
     spec = OpenRewardSpec(NOWHERE, api_key="sk-key", secrets={"token": "t-secret"}, num_tasks=4, env_name="echo")
     assert repr(spec) == "OpenRewardSpec('http://127.0.0.1:1', env_name='echo', split='train', num_tasks=4)"
-    shown = repr(vars(spec)) + repr(spec._connection.settings)
+    shown = repr(vars(spec)) + repr(spec._handle.settings)
     assert "sk-key" not in shown
     assert "t-secret" not in shown
 
@@ -315,21 +315,21 @@ def test_making_an_environment_opens_no_session(make_spec, ours):
 
 def test_connection_that_is_closed_while_it_opens_stays_closed():
     class Closing(tuple):
-        """Servers; whoever opens clients for them finds the connection closed by another thread meanwhile."""
+        """Servers; whoever opens clients for them finds the handle closed by another thread meanwhile."""
 
         __slots__ = ()
 
         def __iter__(self):
-            closer = threading.Thread(target=connection.close)
+            closer = threading.Thread(target=handle.close)
             closer.start()
             closer.join(30)
             return super().__iter__()
 
     before = threading.enumerate()
-    connection = Connection(Settings(servers=Closing((NOWHERE,))))
+    handle = RuntimeHandle(Settings(servers=Closing((NOWHERE,))))
     with pytest.raises(ClientStateError, match="closed"):
-        _ = connection.live
-    assert connection.current() is None
+        _ = handle.runtime
+    assert handle.current() is None
     assert not [thread for thread in threading.enumerate() if thread.name == "trl-bridge" and thread not in before]
 
 
@@ -346,7 +346,7 @@ def test_factory_pickles_without_a_connection_and_equals_itself_here(make_spec, 
     factory = make_spec(ours.url, env_name="echoenvironment", api_key="k", secrets={"a": "bcde"}).environment_factory
     copy = pickle.loads(pickle.dumps(factory))
     assert type(copy()) is type(factory())
-    assert copy()._seat.connection is factory()._seat.connection
+    assert copy()._slot.handle is factory()._slot.handle
 
 
 def test_spec_pickles_with_what_it_was_asked_for(make_spec, ours):
@@ -354,21 +354,21 @@ def test_spec_pickles_with_what_it_was_asked_for(make_spec, ours):
     _ = spec.train_dataset, spec.environment_factory
     copy = pickle.loads(pickle.dumps(spec))
     assert repr(copy) == repr(spec)
-    assert copy._connection.settings == spec._connection.settings
+    assert copy._handle.settings == spec._handle.settings
     assert len(copy.train_dataset) == 2
 
 
 def test_copies_of_a_spec_share_one_connection_in_a_process(make_spec, ours):
     spec = make_spec(ours.url, env_name="echoenvironment")
     text = pickle.dumps(spec)
-    assert pickle.loads(text)._connection is pickle.loads(text)._connection is connect(spec._connection.settings)
+    assert pickle.loads(text)._handle is pickle.loads(text)._handle is connect(spec._handle.settings)
 
 
 def _play(factory, results):
     environment = factory()
     environment.reset(task_index=1)
     environment.echo(text="world")
-    results.put((environment.reward, environment._seat.rollout.session_id))
+    results.put((environment.reward, environment._slot.rollout.session_id))
     environment._close()
 
 

@@ -7,7 +7,7 @@ from platforms import NAME, platform, variables
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 from trl_bridge import OpenRewardSpec
-from trl_bridge._runtime.rollout_upload import tell, words_in, words_of
+from trl_bridge._runtime.rollout_upload import redactable, text_only, upload
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_episode_with_numbers_that_json_has_not_is_told_to_its_end(server):
     ]
     episode = EpisodeRecord(split="train", index=0, calls=calls, reward=infinity, spec={"x": nan})
     with Client() as client:
-        tell(client.rollouts, "run", words_of(episode, words_in(opening)), variant=None)
+        upload(client.rollouts, "run", redactable(episode, text_only(opening)), variant=None)
     start, prompt, *events, end = told(server)
     assert prompt["content"] == "[1 image left out: image/png]\n[block of type 'sound' left out]\nx"
     assert [event["content"] for event in events] == ['{"x":null,"y":[null]}', "no", "{}", "b"]

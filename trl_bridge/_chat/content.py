@@ -56,7 +56,7 @@ def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, 
         if not isinstance(segment, str):
             parts.append({"type": "image", "image": segment})
         elif segment:
-            parts.append({"type": "text", "text": encodable(segment)})
+            parts.append({"type": "text", "text": escape_surrogates(segment)})
     shown = "".join(part["text"] for part in parts if part["type"] == "text")
     if any(part["type"] == "image" for part in parts):
         return Content(value=parts, shown=shown, full_text=full_text)
@@ -64,7 +64,7 @@ def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, 
     return Content(value=shown, shown=shown, full_text=full_text)
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""Spell out lone surrogates: JSON may hold `"\ud83d"`, but UTF-8, and with it every tokenizer, can't."""
     try:
         text.encode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from .content import encodable
+from .content import escape_surrogates
 
 DEEPEST = 64
 """Levels of a schema that are passed on: templates and pickle work recursively, within Python's 1000 frames."""
@@ -18,7 +18,7 @@ _NAMED = {"properties", "patternProperties", "dependentSchemas", "$defs", "defin
 _VALUES = {"default", "const", "enum", "examples", "example"}  # no schemas inside
 
 
-def carried(schema: object) -> dict[str, Any]:
+def sanitized_schema(schema: object) -> dict[str, Any]:
     """Copy the schema of a tool's arguments; `None` means that it takes none."""
     if not isinstance(schema, dict):
         return {"type": "object", "properties": {}}
@@ -26,7 +26,7 @@ def carried(schema: object) -> dict[str, Any]:
 
 
 def too_deep(schema: object) -> bool:
-    """Tell whether a schema is nested beyond what is passed on; below, `carried` allows anything."""
+    """Tell whether a schema is nested beyond what is passed on; below, `sanitized_schema` allows anything."""
     level = [schema]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -43,9 +43,11 @@ def _schema(schema: object, depth: int) -> Any:
         if key in _NAMED:
             if isinstance(inner, dict) and depth > 1:
                 named = cast("dict[object, object]", inner)
-                copy[str(key)] = {encodable(str(name)): _schema(value, depth - 2) for name, value in named.items()}
+                copy[str(key)] = {
+                    escape_surrogates(str(name)): _schema(value, depth - 2) for name, value in named.items()
+                }
             continue  # gemma4 and gptoss take whatever stands there for a mapping
-        copy[encodable(str(key))] = _value(inner, depth - 1) if key in _VALUES else _schemas(inner, depth - 1)
+        copy[escape_surrogates(str(key))] = _value(inner, depth - 1) if key in _VALUES else _schemas(inner, depth - 1)
     return copy
 
 
@@ -57,10 +59,12 @@ def _schemas(value: object, depth: int) -> Any:
 
 def _value(value: object, depth: int) -> Any:
     if isinstance(value, str):
-        return encodable(value)
+        return escape_surrogates(value)
     if isinstance(value, dict):
         entries = cast("dict[object, object]", value)
-        return {encodable(str(key)): _value(inner, depth - 1) for key, inner in entries.items()} if depth else {}
+        return (
+            {escape_surrogates(str(key)): _value(inner, depth - 1) for key, inner in entries.items()} if depth else {}
+        )
     if isinstance(value, list):
         return [_value(inner, depth - 1) for inner in cast("list[object]", value)] if depth else []
     return value

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from ors_client import ToolSpec
 
-from .content import encodable
-from .schemas import DEEPEST, carried, too_deep
+from .content import escape_surrogates
+from .schemas import DEEPEST, sanitized_schema, too_deep
 from .type_hints import Parameter, parameters
 
 logger = logging.getLogger(__name__)
@@ -148,9 +148,9 @@ class CallableTool(dict[str, Any]):
 
 
 def _bound(spec: ToolSpec, name: str) -> BoundTool:
-    shown = {encodable(parameter.name): parameter.name for parameter in parameters(spec.input_schema)}
+    shown = {escape_surrogates(parameter.name): parameter.name for parameter in parameters(spec.input_schema)}
     spelt = {spelling: shown[own] for own, spelling in _spellings(shown).items()}
-    schema = carried(spec.input_schema)
+    schema = sanitized_schema(spec.input_schema)
     if too_deep(spec.input_schema):
         logger.warning(
             "The schema of tool %r is nested too deeply; the model sees %d levels of it.", spec.name, DEEPEST
@@ -162,7 +162,7 @@ def _bound(spec: ToolSpec, name: str) -> BoundTool:
         parameters={spelling: wire for spelling, wire in {**shown, **spelt}.items() if spelling != wire},
         schema={
             "type": "function",
-            "function": {"name": name, "description": encodable(spec.description), "parameters": schema},
+            "function": {"name": name, "description": escape_surrogates(spec.description), "parameters": schema},
         },
     )
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ors_client import Task
-from trl_bridge._chat.content import encodable
+from trl_bridge._chat.content import escape_surrogates
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -121,7 +121,7 @@ def column_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def _column(key: str) -> str:
-    return encodable(key).replace("\0", "_")  # Arrow ends a name at NUL
+    return escape_surrogates(key).replace("\0", "_")  # Arrow ends a name at NUL
 
 
 def fingerprint(tasks: Iterable[Task]) -> str:
@@ -141,7 +141,7 @@ def json_text(value: Any, *, sort_keys: bool = False) -> str:
         logger.warning("A value in a task spec is nested too deeply to be written as JSON; its column says null.")
         return "null"
     # Lone surrogates have no UTF-8 form, but an escape.
-    return text if encodable(text) == text else json.dumps(value, sort_keys=sort_keys)
+    return text if escape_surrogates(text) == text else json.dumps(value, sort_keys=sort_keys)
 
 
 def _dataset(columns: dict[str, Any], features: Any) -> Dataset:
@@ -183,14 +183,14 @@ def _conversations(prompts: Sequence[str | list[Any]] | None, count: int) -> tup
 
 def _conversation(prompt: str | list[Any]) -> list[dict[str, Any]]:
     if isinstance(prompt, str):
-        return [{"role": "user", "content": encodable(prompt)}]
+        return [{"role": "user", "content": escape_surrogates(prompt)}]
     parts = cast("list[dict[str, Any]]", prompt)
     if parts and all("role" in part for part in parts):
         if any(_shows_images(part) for part in parts):
             raise ValueError(_NO_IMAGES)
-        return [{**part, "content": encodable(part["content"])} if _is_text(part) else part for part in parts]
+        return [{**part, "content": escape_surrogates(part["content"])} if _is_text(part) else part for part in parts]
     if all(part.get("type") == "text" for part in parts):
-        return [{"role": "user", "content": encodable("\n".join(part["text"] for part in parts))}]
+        return [{"role": "user", "content": escape_surrogates("\n".join(part["text"] for part in parts))}]
     raise ValueError(_NO_IMAGES)
 
 
@@ -225,7 +225,7 @@ def _scalar_type(values: Sequence[Any]) -> str | None:
     if kinds == {bool}:
         return "bool"
     if kinds == {str}:
-        return "string" if all(encodable(value) == value for value in values) else None
+        return "string" if all(escape_surrogates(value) == value for value in values) else None
     if kinds == {int}:
         return "int64" if all(-_LARGEST_INT <= value < _LARGEST_INT for value in values) else None
     if kinds <= {int, float}:

@@ -2,7 +2,7 @@
 
 TRL makes a model's tool out of every public function of the class, so the only ones are `reset`, the server's tools
 and, where the spec asks for it, `get_reward`. Everything else is a property or starts with an underscore; the work is
-the seat's.
+the slot's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from ors_client import ToolSpec
 from trl_bridge._chat.tools import BoundTool, CallableTool, bind, method
-from trl_bridge._runtime.runtime import Connection
+from trl_bridge._runtime.runtime import RuntimeHandle
 
 from .episode import Shown
-from .slot import Seat
+from .slot import RolloutSlot
 
 
 class RolloutEnvironment:
@@ -28,13 +28,13 @@ class RolloutEnvironment:
 
     _tools: tuple[BoundTool, ...] = ()
 
-    def __init__(self, connection: Connection) -> None:
-        self._seat = Seat(connection, tools=frozenset(tool.spec.name for tool in self._tools))
-        # Not at exit: the connection deletes all sessions then, and waits for it.
-        weakref.finalize(self, self._seat.held.release).atexit = False
+    def __init__(self, handle: RuntimeHandle) -> None:
+        self._slot = RolloutSlot(handle, tools=frozenset(tool.spec.name for tool in self._tools))
+        # Not at exit: the runtime deletes all sessions then, and waits for it.
+        weakref.finalize(self, self._slot.state.release).atexit = False
         for tool in self._tools:
             # The instance's entry hides the class's function: chat templates take the server's schema from it.
-            self.__dict__[tool.name] = CallableTool(tool, self._seat.call, getattr(type(self), tool.name))
+            self.__dict__[tool.name] = CallableTool(tool, self._slot.call, getattr(type(self), tool.name))
 
     def reset(self, /, **row: Any) -> Shown | None:
         """Open the episode of a dataset row and return its prompt, which TRL puts after the row's own.
@@ -46,7 +46,7 @@ class RolloutEnvironment:
             ValueError: The row names no task.
             FailureRateExceeded: Too many resets failed for the run to go on.
         """
-        return self._seat.reset(row)
+        return self._slot.reset(row)
 
     @property
     def reward(self) -> float | None:
@@ -54,27 +54,27 @@ class RolloutEnvironment:
 
         `None` if nothing was scored, or the infrastructure broke the episode.
         """
-        return self._seat.reward
+        return self._slot.reward
 
     @property
     def rewards(self) -> list[float | None]:
         """The reward of each call, `None` where it was not scored."""
-        return list(self._seat.rollout.rewards)
+        return list(self._slot.rollout.rewards)
 
     @property
     def metadata(self) -> list[dict[str, Any] | None]:
         """The metadata of each call's output, `None` where there was none."""
-        return list(self._seat.rollout.metadata)
+        return list(self._slot.rollout.metadata)
 
     @property
     def finished(self) -> bool:
         """Whether the environment has ended the episode."""
-        return self._seat.rollout.finished
+        return self._slot.rollout.finished
 
     @property
     def last_output(self) -> str:
         """What the model was shown last."""
-        return self._seat.rollout.last_output
+        return self._slot.rollout.last_output
 
     @property
     def status(self) -> str:
@@ -83,41 +83,41 @@ class RolloutEnvironment:
         The kind of a failure is the name of its error, as `SessionLost`; that of a cut is `calls`, `seconds` or
         `characters`.
         """
-        return self._seat.rollout.status
+        return self._slot.rollout.status
 
     def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
-        return self._seat.call(tool, kwargs)
+        return self._slot.call(tool, kwargs)
 
     def _close(self) -> None:
         """End the episode and wait until its session is deleted. The environment can be reset again."""
-        self._seat.close()
+        self._slot.close()
 
 
 class EnvironmentFactory:
     """Makes the environments of one spec when it is called; picklable. Made by `OpenRewardSpec.environment_factory`.
 
     Args:
-        connection: What the environments share.
+        handle: What the environments share.
         tools: What the model may call.
         name: The environments' class's, by which TRL logs a reward that they own.
     """
 
     def __init__(
-        self, connection: Connection, tools: Sequence[ToolSpec], *, name: str = "OpenRewardEnvironment"
+        self, handle: RuntimeHandle, tools: Sequence[ToolSpec], *, name: str = "OpenRewardEnvironment"
     ) -> None:
-        self._connection = connection
+        self._handle = handle
         self._tools = tuple(tools)
         self._name = name
 
     def __call__(self) -> RolloutEnvironment:
         """Make an environment without an episode; `reset` opens one."""
-        connection = self._connection
-        made = connection.environment_classes.get(self._name)
+        handle = self._handle
+        made = handle.environment_classes.get(self._name)
         if made is None:
-            made = _make_class(self._name, self._tools, owns_reward=connection.settings.owns_reward)
+            made = _make_class(self._name, self._tools, owns_reward=handle.settings.owns_reward)
             # Two threads may have made one each; TRL compares exact types.
-            made = connection.environment_classes.setdefault(self._name, made)
-        return made(connection)
+            made = handle.environment_classes.setdefault(self._name, made)
+        return made(handle)
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -130,13 +130,13 @@ class EnvironmentFactory:
 
     def named(self, name: str) -> EnvironmentFactory:
         """Return a factory of the same environments, whose class has another name."""
-        return EnvironmentFactory(self._connection, self._tools, name=name)
+        return EnvironmentFactory(self._handle, self._tools, name=name)
 
 
-def seat_of(environment: object) -> Seat | None:
+def slot_of(environment: object) -> RolloutSlot | None:
     """Return the seat behind what a trainer holds, or `None` if that is somebody else's environment."""
     # Public names would become tools.
-    return environment._seat if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return environment._slot if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def tool_names(environment: object) -> dict[str, str]:
@@ -149,7 +149,7 @@ def bound_tool(environment: object, function: object) -> BoundTool | None:
     """Return the tool that a function of an environment stands for, or `None` if it is somebody else's."""
     if not isinstance(environment, RolloutEnvironment):
         return None
-    tools = environment._tools  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `seat_of`
+    tools = environment._tools  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `slot_of`
     return next((tool for tool in tools if environment.__dict__[tool.name] is function), None)
 
 
@@ -179,5 +179,5 @@ def _bind(specs: Sequence[ToolSpec]) -> tuple[BoundTool, ...]:
 def _get_reward(self: RolloutEnvironment) -> float | None:
     """Return what the rollout is worth, and end its episode: TRL asks when nothing more will be called."""
     reward = self.reward
-    self._seat.release()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
+    self._slot.release()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
     return reward

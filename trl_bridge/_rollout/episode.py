@@ -1,6 +1,6 @@
 """One episode on a server: opened, stepped and ended, with every failure turned into what the rollout is told.
 
-Runs on the connection's loop. It decides what the model is told, what breaks an episode and what merely answers, and
+Runs on the runtime's loop. It decides what the model is told, what breaks an episode and what merely answers, and
 enters it all in a `Rollout`; what the rollout is worth is for others to say. An infrastructure failure ends an episode
 without an exception: to the model it reads like any other end, so that nothing is learnt from it.
 """
@@ -36,11 +36,11 @@ from ors_client import (
 from ors_client.record import CallRecord, EpisodeRecord, Transcriber, parts, told
 from trl_bridge._chat.content import to_content
 from trl_bridge._chat.tools import BoundTool
-from trl_bridge._runtime.rollout_upload import words_in
-from trl_bridge._runtime.runtime import Live
+from trl_bridge._runtime.rollout_upload import text_only
+from trl_bridge._runtime.runtime import Runtime
 from trl_bridge._runtime.servers import Server
 
-from .log import Cut, Failure, Rollout, Took
+from .log import CallTiming, Cut, Failure, Rollout
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _RECORD_SHARE = 0.1  # of the time that is left to an episode, for what only its
 _FINAL = (AuthenticationError, BillingError, CapacityError, EnvironmentNotFound)
 
 
-class SpokenError(Exception):
+class ToolCallError(Exception):
     """Raised to TRL for a call that was answered with an error; its text is the server's own, for the model to read."""
 
 
@@ -70,13 +70,13 @@ class Episode:
         unwanted: It is opened ahead for a rollout that has not come: nothing to record, and no reset to be counted.
     """
 
-    def __init__(self, live: Live, task: TaskRef, *, tools: frozenset[str], unwanted: bool = False) -> None:
-        self.live = live
+    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: frozenset[str], speculative: bool = False) -> None:
+        self.runtime = runtime
         self.rollout = Rollout(split=task.split, index=task.index)
-        self.unwanted = unwanted
+        self.speculative = speculative
         self.task = task
         self._tools = tools
-        self._transcriber = Transcriber(images=live.settings.record_images) if live.settings.record else None
+        self._transcriber = Transcriber(images=runtime.settings.record_images) if runtime.settings.record else None
         self._words: list[Message] = []
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
@@ -95,13 +95,13 @@ class Episode:
         """Begin what was opened ahead, now that a rollout wants it; `False` if it is over or its session is lost."""
         if self.rollout.over or (self._session is not None and self._session.lost is not None):
             return False
-        self.unwanted = False
+        self.speculative = False
         self._start = time.monotonic()  # how long it stood ready counts against no budget
         self.rollout.started = time.time()
         if self._session is not None:
-            self.live.resets.succeeded()  # or else, once it is open
+            self.runtime.resets.succeeded()  # or else, once it is open
         else:
-            self.live.loop.submit(self._limit_opening())
+            self.runtime.loop.submit(self._limit_opening())
         return True
 
     async def open(self) -> Shown:
@@ -112,8 +112,8 @@ class Episode:
         """
         prompt = await self._open()
         await self._recorded()
-        if self.rollout.failure is not None and not self.unwanted:
-            self.live.resets.check()
+        if self.rollout.failure is not None and not self.speculative:
+            self.runtime.resets.check()
         return prompt
 
     async def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
@@ -139,14 +139,14 @@ class Episode:
         """Close the books, delete the session in the background, and write the record; the first end counts."""
         if not self.rollout.end(self.seconds, failure=failure, cut=cut):
             return
-        self.live.running.discard(self)
+        self.runtime.running.discard(self)
         if failure is not None:
             logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
         session, self._session = self._session, None
         if session is not None and self._server is not None:
-            self._leaving = self.live.spawn(_leave(session, self._server))
-        if not self.unwanted:
-            self._recording = self.live.record(self._as_record(), self._words)
+            self._leaving = self.runtime.spawn(_close_session(session, self._server))
+        if not self.speculative:
+            self._recording = self.runtime.record(self._as_record(), self._words)
             self._words = []
         self.rollout.forget_blocks()
 
@@ -170,30 +170,30 @@ class Episode:
             return prompt
 
     async def _open_session(self) -> Shown:
-        async with self.live.slot():
+        async with self.runtime.request_slot():
             self._start = time.monotonic()
             self.rollout.started = time.time()
-            self.live.running.add(self)
+            self.runtime.running.add(self)
             try:
                 # Opened ahead, an episode has no time of its own yet.
-                with anyio.move_on_after(None if self.unwanted else self._remaining_seconds()) as self._opening:
+                with anyio.move_on_after(None if self.speculative else self._remaining_seconds()) as self._opening:
                     prompt = await self._begin_or_again()
-                    if not self.unwanted:
-                        self.live.resets.succeeded()
+                    if not self.speculative:
+                        self.runtime.resets.succeeded()
                     return prompt
             except ClientStateError:
                 raise
             except ORSError as error:
                 return self._give_up(error)
-            seconds = self.live.settings.episode_timeout or 0.0
+            seconds = self.runtime.settings.episode_timeout or 0.0
             return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
 
     async def _await_description(self) -> None:
         """Wait for what was asked beside the opening: a record may take a little of an episode's time."""
-        if self.live.settings.record and not self.rollout.over:
-            seconds = self.live.settings.episode_timeout if self.unwanted else self._remaining_seconds()
+        if self.runtime.settings.record and not self.rollout.over:
+            seconds = self.runtime.settings.episode_timeout if self.speculative else self._remaining_seconds()
             within = None if seconds is None else max(0.0, seconds * _RECORD_SHARE)
-            await self.live.descriptions.settle(self.task, within=within)
+            await self.runtime.task_specs.wait(self.task, within=within)
 
     async def _call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         async with self._order:
@@ -203,7 +203,7 @@ class Episode:
                 self.rollout.late_calls += 1
                 return OVER
             asked = time.monotonic()
-            async with self.live.slot(within=self._remaining_seconds()) as free:
+            async with self.runtime.request_slot(within=self._remaining_seconds()) as free:
                 if not free:
                     self.end(cut="seconds")
                     self.rollout.late_calls += 1
@@ -215,7 +215,7 @@ class Episode:
             if self.rollout.over or self._session is None:
                 return
             asked = time.monotonic()
-            async with self.live.slot(within=self._remaining_seconds()) as free:
+            async with self.runtime.request_slot(within=self._remaining_seconds()) as free:
                 if not free:
                     self.end(cut="seconds")
                     return
@@ -227,14 +227,14 @@ class Episode:
                 if tool is None:
                     raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
                 # The model will not read what it says; that it was refused stands in the rollout.
-                with contextlib.suppress(SpokenError):
+                with contextlib.suppress(ToolCallError):
                     arguments: dict[str, Any] = {} if tool.arg is None else {tool.arg: message}
                     await self._send(self._session, tool.name, arguments, asked=asked)
 
     async def _recorded(self) -> None:
         """Wait until an episode that has ended is written down: who was told of its end finds it there."""
         if self._recording is not None:
-            await self.live.recorded(self._recording)
+            await self.runtime.recorded(self._recording)
 
     async def _begin_or_again(self) -> Shown:
         try:
@@ -246,31 +246,31 @@ class Episode:
             return await self._begin(without=self._server)
 
     async def _begin(self, *, without: Server | None = None) -> Shown:
-        settings = self.live.settings
-        self._server = server = self.live.servers.pick(without=without)
-        session = server.environment.session(self.task, secrets=self.live.secrets, toolset=settings.toolset)
+        settings = self.runtime.settings
+        self._server = server = self.runtime.servers.pick(without=without)
+        session = server.environment.session(self.task, secrets=self.runtime.secrets, toolset=settings.toolset)
         server.sessions += 1
         try:
             await session.__aenter__()
             if settings.record:  # not before: the question may need a place of its own, and the opening comes first
-                self.live.descriptions.ask(self.task, self.live.servers)
+                self.runtime.task_specs.ask(self.task, self.runtime.servers)
             self.rollout.session_id = session.session_id
-            if self.live.environment is None:
-                self.live.environment = await server.environment.name()  # which the client knows by now
+            if self.runtime.environment is None:
+                self.runtime.environment = await server.environment.name()  # which the client knows by now
             opening = await _opening(session, conversation=settings.prompts == "messages")
             self.rollout.prompt = told(opening)
-            self._words = words_in(opening) if settings.rollouts else []
+            self._words = text_only(opening) if settings.rollouts else []
         except BaseException as error:
             if isinstance(error, ORSError):
-                self.live.servers.report(server, error)
+                self.runtime.servers.report(server, error)
             with anyio.CancelScope(shield=True):  # bounded by the client's own limit on closing
-                await _leave(session, server)
+                await _close_session(session, server)
             raise
         if self.rollout.over:  # released while it opened
-            self.live.spawn(_leave(session, server))
+            self.runtime.spawn(_close_session(session, server))
         else:
             self._session = session
-            self.live.spawn(self._look_for_new_tools(session))
+            self.runtime.spawn(self._look_for_new_tools(session))
             if self._transcriber is not None:
                 self.rollout.messages = self._transcriber.messages(opening)
         if settings.prompts != "reset":
@@ -281,13 +281,13 @@ class Episode:
     def _give_up(self, error: ORSError) -> Shown:
         failure = Failure(type(error).__name__, error.message)
         self.end(failure=failure)
-        if not self.unwanted:
-            self.live.resets.failed(failure.kind, failure.message)
+        if not self.speculative:
+            self.runtime.resets.failed(failure.kind, failure.message)
         return NO_PROMPT
 
     def _spent(self) -> Cut | None:
         """Return the budget that leaves no room for one more call, if one does not."""
-        settings, rollout = self.live.settings, self.rollout
+        settings, rollout = self.runtime.settings, self.rollout
         if settings.max_calls is not None and len(rollout.calls) >= settings.max_calls:
             return "calls"
         if (seconds := self._remaining_seconds()) is not None and seconds <= 0:
@@ -297,62 +297,64 @@ class Episode:
         return None
 
     def _remaining_seconds(self) -> float | None:
-        limit = self.live.settings.episode_timeout
+        limit = self.runtime.settings.episode_timeout
         return None if limit is None else self._start + limit - time.monotonic()
 
     async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any], *, asked: float) -> Shown:
         sent, before = time.monotonic(), session.last_call
         output: ToolOutput | None = None
 
-        def took() -> Took:
+        def timing() -> CallTiming:
             times = session.last_call
             # What the client would not send leaves the times of the call before it.
-            return Took(time.monotonic() - sent, parts(None if times is before else times, waited=sent - asked))
+            return CallTiming(time.monotonic() - sent, parts(None if times is before else times, waited=sent - asked))
 
         try:
             with anyio.move_on_after(self._remaining_seconds()):
-                output = await session.call_tool(name, arguments, timeout=self.live.settings.call_timeout)
+                output = await session.call_tool(name, arguments, timeout=self.runtime.settings.call_timeout)
         except (ToolRejected, ToolFailed) as error:
-            raise self._refused(name, arguments, error.text, error, took=took()) from error
+            raise self._refused(name, arguments, error.text, error, timing=timing()) from error
         except (ValueError, TypeError) as error:
             # What the client itself would not send, such as NaN: the model's own doing, and it may do better.
-            raise self._refused(name, arguments, str(error), error, took=took()) from error
+            raise self._refused(name, arguments, str(error), error, timing=timing()) from error
         except ORSError as error:
             if self._server is not None:
-                self.live.servers.report(self._server, error)
-            return self._broken(name, arguments, Failure(type(error).__name__, error.message), took=took())
+                self.runtime.servers.report(self._server, error)
+            return self._broken(name, arguments, Failure(type(error).__name__, error.message), timing=timing())
         except asyncio.CancelledError:
-            self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), took=took())
+            self._broken(name, arguments, Failure("Interrupted", "The call was interrupted."), timing=timing())
             raise
         if output is not None:
-            return self._answered(name, arguments, output, took=took())
+            return self._answered(name, arguments, output, timing=timing())
         said = "The episode's time was up."
-        self.rollout.refused(name, arguments, said, shown=OVER, took=took())
+        self.rollout.refused(name, arguments, said, shown=OVER, timing=timing())
         self.end(cut="seconds")
         return OVER
 
-    def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, took: Took) -> Shown:
-        content = to_content(output.blocks, images=self.live.settings.images, max_chars=self._room())
-        self.rollout.answered(name, arguments, output, shown=content.shown, took=took)
+    def _answered(self, name: str, arguments: dict[str, Any], output: ToolOutput, *, timing: CallTiming) -> Shown:
+        content = to_content(output.blocks, images=self.runtime.settings.images, max_chars=self._room())
+        self.rollout.answered(name, arguments, output, shown=content.shown, timing=timing)
         if self._transcriber is not None:
             self.rollout.keep_blocks(self._transcriber.blocks(output.blocks))
         if self.rollout.finished:
             self.end()
         return content.value
 
-    def _refused(self, name: str, arguments: dict[str, Any], said: str, error: Exception, *, took: Took) -> SpokenError:
+    def _refused(
+        self, name: str, arguments: dict[str, Any], said: str, error: Exception, *, timing: CallTiming
+    ) -> ToolCallError:
         content = to_content([TextBlock(text=said)], images=False, max_chars=self._room())
-        self.rollout.refused(name, arguments, said, shown=content.shown, took=took, kind=type(error).__name__)
-        return SpokenError(content.shown)
+        self.rollout.refused(name, arguments, said, shown=content.shown, timing=timing, kind=type(error).__name__)
+        return ToolCallError(content.shown)
 
-    def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, took: Took) -> Shown:
-        self.rollout.refused(name, arguments, failure.message, shown=OVER, took=took, kind=failure.kind)
+    def _broken(self, name: str, arguments: dict[str, Any], failure: Failure, *, timing: CallTiming) -> Shown:
+        self.rollout.refused(name, arguments, failure.message, shown=OVER, timing=timing, kind=failure.kind)
         self.end(failure=failure)
         return OVER
 
     def _room(self) -> int | None:
         """Return how many characters the model may be shown next."""
-        settings = self.live.settings
+        settings = self.runtime.settings
         limits = [settings.max_output_chars] if settings.max_output_chars is not None else []
         if settings.max_episode_chars is not None:
             limits.append(settings.max_episode_chars - self.rollout.characters)
@@ -360,15 +362,15 @@ class Episode:
 
     async def _look_for_new_tools(self, session: AsyncSession) -> None:
         """Log tools of this task that the model was not told of, once per name; asked once per task."""
-        if self.task in self.live.tasks_seen:
+        if self.task in self.runtime.tasks_seen:
             return
-        self.live.tasks_seen.add(self.task)
+        self.runtime.tasks_seen.add(self.task)
         try:
             tools = await session.list_tools()
         except ORSError:  # it may be over before it was asked; another episode of the task will not ask again
             return
-        for name in {tool.name for tool in tools} - self._tools - self.live.tools_logged:
-            self.live.tools_logged.add(name)
+        for name in {tool.name for tool in tools} - self._tools - self.runtime.tools_logged:
+            self.runtime.tools_logged.add(name)
             logger.warning(
                 "Task %d in %r has a tool that the model was not told of: %r. Name such a task in indices= or in "
                 "task_tools_discovery_index=.",
@@ -378,9 +380,9 @@ class Episode:
             )
 
     def _as_record(self) -> EpisodeRecord:
-        settings, rollout = self.live.settings, self.rollout
+        settings, rollout = self.runtime.settings, self.rollout
         return EpisodeRecord(
-            environment=self.live.environment,
+            environment=self.runtime.environment,
             target=settings.target,
             split=rollout.split,
             index=rollout.index,
@@ -394,7 +396,7 @@ class Episode:
             failure=rollout.failure.message if rollout.failure else None,
             started=None if rollout.started is None else datetime.fromtimestamp(rollout.started, UTC),
             seconds=rollout.seconds,
-            spec=self.live.descriptions.get(self.task),
+            spec=self.runtime.task_specs.get(self.task),
             messages=rollout.messages,
         )
 
@@ -405,7 +407,7 @@ async def _opening(session: AsyncSession, *, conversation: bool) -> list[Message
     return [Message(role="user", blocks=await session.get_prompt())]
 
 
-async def _leave(session: AsyncSession, server: Server) -> None:
+async def _close_session(session: AsyncSession, server: Server) -> None:
     """Delete a session; what goes wrong is the client's to log, and no longer the rollout's business."""
     try:
         await session.__aexit__(None, None, None)

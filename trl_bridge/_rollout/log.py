@@ -17,7 +17,7 @@ Cut = Literal["calls", "seconds", "characters"]
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class CallTiming:
     """How long a call took.
 
     Args:
@@ -121,7 +121,9 @@ class Rollout:
         """Return what it is worth."""
         return scoring.score(self.rewards, failed=self.failure is not None, finished=self.finished)
 
-    def answered(self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, took: Took) -> None:
+    def answered(
+        self, tool: str, arguments: Mapping[str, Any], output: ToolOutput, *, shown: str, timing: CallTiming
+    ) -> None:
         """Enter a call that came back with a result, of which the model sees `shown`."""
         if self.over:
             return
@@ -132,8 +134,8 @@ class Rollout:
                 output=output.text,
                 reward=output.reward,
                 finished=output.finished,
-                seconds=took.seconds,
-                timing=took.parts,
+                seconds=timing.seconds,
+                timing=timing.parts,
                 metadata=output.metadata,
             )
         )
@@ -148,13 +150,15 @@ class Rollout:
         error: str,
         *,
         shown: str,
-        took: Took,
+        timing: CallTiming,
         kind: str | None = None,
     ) -> None:
         """Enter a call that came back without a result: the tool raised or would not run, or its answer was lost."""
         if self.over:
             return
-        self._add(Call(tool=tool, arguments=arguments, error=error, kind=kind, seconds=took.seconds, timing=took.parts))
+        self._add(
+            Call(tool=tool, arguments=arguments, error=error, kind=kind, seconds=timing.seconds, timing=timing.parts)
+        )
         self.last_output = shown
         self.characters += len(shown)
 

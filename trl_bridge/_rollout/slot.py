@@ -1,8 +1,8 @@
 """One rollout's place in a trainer's batches: the episode at hand, the one opened ahead, the calls started ahead.
 
-A trainer asks for one thing after the other and waits each time; a seat can be told beforehand what it will ask for,
+A trainer asks for one thing after the other and waits each time; a slot can be told beforehand what it will ask for,
 and has it ready. What was not foreseen is done when it is asked for, so that foresight changes when things happen and
-never what happens. Any thread may use a seat, one at a time; the work is done on the connection's loop.
+never what happens. Any thread may use a slot, one at a time; the work is done on the runtime's loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ors_client import ClientStateError, TaskRef
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.loop import wait
-from trl_bridge._runtime.runtime import Connection, Live
+from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
 from .episode import Episode, Shown
 from .log import Rollout
@@ -25,39 +25,39 @@ from .log import Rollout
 logger = logging.getLogger(__name__)
 
 
-class Opening:
+class PendingEpisode:
     """An episode that is being opened or is open, and the future of its prompt."""
 
     def __init__(self, episode: Episode) -> None:
         self.episode = episode
-        self.prompt: Future[Shown] = episode.live.loop.submit(episode.open())
+        self.prompt: Future[Shown] = episode.runtime.loop.submit(episode.open())
 
     def claim(self) -> bool:
         """Make it a rollout's, whose time begins now; `False` if it has failed or was lost in the meantime."""
-        return self.episode.live.pid == os.getpid() and self.episode.claim()
+        return self.episode.runtime.pid == os.getpid() and self.episode.claim()
 
     def discard(self) -> Future[None] | None:
         """Release an episode that no rollout took."""
-        self.episode.unwanted = True
+        self.episode.speculative = True
         return self.release()
 
     def release(self) -> Future[None] | None:
         """Stop opening, delete what was opened; return the future of that, or `None` where there is nothing to do."""
-        if self.episode.live.pid != os.getpid():
+        if self.episode.runtime.pid != os.getpid():
             return None
         self.prompt.cancel()
         try:
-            return self.episode.live.loop.submit(self.episode.close())
-        except ClientStateError:  # the connection was closed, and deleted the session
+            return self.episode.runtime.loop.submit(self.episode.close())
+        except ClientStateError:  # the runtime was closed, and deleted the session
             return None
 
 
-class Held:
+class SlotState:
     """What a seat holds on the server. Apart from it, so that a finalizer can let go without keeping the seat."""
 
     def __init__(self) -> None:
-        self.now: Opening | None = None
-        self.next: Opening | None = None
+        self.now: PendingEpisode | None = None
+        self.next: PendingEpisode | None = None
 
     def release(self) -> None:
         """Let go of everything, without waiting."""
@@ -67,41 +67,41 @@ class Held:
             self.next.discard()
 
 
-class Seat:
+class RolloutSlot:
     """The place of one rollout after another.
 
     Args:
-        connection: What the spec's rollouts share.
+        handle: What the spec's rollouts share.
         tools: The server's names of the tools that the model was told of.
     """
 
-    def __init__(self, connection: Connection, *, tools: frozenset[str]) -> None:
-        self.connection = connection
-        self.held = Held()
+    def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
+        self.handle = handle
+        self.state = SlotState()
         self._tools = tools
         self._ahead: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
     @property
     def rollout(self) -> Rollout:
         """What happened in the episode at hand; nothing yet, before the first reset."""
-        now = self.held.now
+        now = self.state.now
         return now.episode.rollout if now is not None else Rollout(split="", index=0)
 
     @property
     def reward(self) -> float | None:
         """What the episode at hand is worth."""
-        return self.rollout.reward(self.connection.settings.scoring)
+        return self.rollout.reward(self.handle.settings.scoring)
 
     @property
     def seconds(self) -> float:
         """How long the episode at hand took, or has taken so far."""
-        now = self.held.now
+        now = self.state.now
         return now.episode.seconds if now is not None else 0.0
 
     @property
-    def live(self) -> Live | None:
+    def runtime(self) -> Runtime | None:
         """What is open in this process, if anything is."""
-        return self.connection.current()
+        return self.handle.current()
 
     def reset(self, row: Mapping[str, Any]) -> Shown | None:
         """Let go of the episode at hand and open that of a dataset row; return its prompt.
@@ -110,15 +110,15 @@ class Seat:
             ValueError: The row names no task.
             FailureRateExceeded: Too many resets failed for the run to go on.
         """
-        task, live = self.connection.settings.task(row), self.connection.live
-        live.resets.check()
-        ready, self.held.next = self.held.next, None
-        if ready is not None and (ready.episode.task != task or ready.episode.live is not live):
+        task, runtime = self.handle.settings.task(row), self.handle.runtime
+        runtime.resets.check()
+        ready, self.state.next = self.state.next, None
+        if ready is not None and (ready.episode.task != task or ready.episode.runtime is not runtime):
             ready.discard()
             ready = None
         self.release()
-        self.held.now = opening = ready or self._open(live, task)
-        if self.connection.settings.prompts != "reset":
+        self.state.now = opening = ready or self._open(runtime, task)
+        if self.handle.settings.prompts != "reset":
             return None  # the row holds the prompt, and the first call waits for the session
         return wait(opening.prompt)
 
@@ -140,36 +140,36 @@ class Seat:
     @property
     def is_open(self) -> bool:
         """Whether a call would reach an episode of this process."""
-        now = self.held.now
-        return now is not None and now.episode.live is self.live
+        now = self.state.now
+        return now is not None and now.episode.runtime is self.runtime
 
     def can_reset(self, row: Mapping[str, Any]) -> bool:
         """Whether a reset to this row would open an episode; if not, `reset` says why."""
         try:
-            self.connection.settings.task(row)
-            _ = self.connection.live
+            self.handle.settings.task(row)
+            _ = self.handle.runtime
         except (ValueError, ClientStateError):
             return False
         return True
 
-    def prefetch(self, row: Mapping[str, Any], *, ready: Opening | None = None) -> None:
+    def prefetch(self, row: Mapping[str, Any], *, ready: PendingEpisode | None = None) -> None:
         """Start opening the episode that the next `reset` will ask for; the one at hand goes on until then.
 
         Args:
             row: The dataset row.
             ready: An episode of its task that is opened already.
         """
-        task, live = self.connection.settings.task(row), self.connection.live
+        task, runtime = self.handle.settings.task(row), self.handle.runtime
         self.drop_prefetched()
-        self.held.next = ready or self._open(live, task)
+        self.state.next = ready or self._open(runtime, task)
 
-    def open_ahead(self, row: Mapping[str, Any]) -> Opening:
+    def open_ahead(self, row: Mapping[str, Any]) -> PendingEpisode:
         """Start opening an episode of a row's task for whichever seat will claim it; it is in no record until then."""
-        return self._open(self.connection.live, self.connection.settings.task(row), unwanted=True)
+        return self._open(self.handle.runtime, self.handle.settings.task(row), speculative=True)
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""
-        ready, self.held.next = self.held.next, None
+        ready, self.state.next = self.state.next, None
         if ready is not None:
             ready.discard()
 
@@ -179,30 +179,30 @@ class Seat:
 
     def answer(self, message: str) -> Future[None] | None:
         """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
-        now = self.held.now
-        if now is None or now.episode.rollout.over or now.episode.live.pid != os.getpid():
+        now = self.state.now
+        if now is None or now.episode.rollout.over or now.episode.runtime.pid != os.getpid():
             return None
-        return now.episode.live.loop.submit(now.episode.answer(message))
+        return now.episode.runtime.loop.submit(now.episode.answer(message))
 
     def release(self) -> Future[None] | None:
         """End the episode at hand as it stands; return the future of its deletion, which runs in the background."""
         self._ahead.clear()
-        return self.held.now.release() if self.held.now is not None else None
+        return self.state.now.release() if self.state.now is not None else None
 
     def close(self) -> None:
         """End the episode at hand and the one ahead, and wait until the sessions are deleted."""
-        ready, self.held.next = self.held.next, None
+        ready, self.state.next = self.state.next, None
         for released in (self.release(), ready.discard() if ready is not None else None):
             if released is not None:
                 wait(released)
 
-    def _open(self, live: Live, task: TaskRef, *, unwanted: bool = False) -> Opening:
-        return Opening(Episode(live, task, tools=self._tools, unwanted=unwanted))
+    def _open(self, runtime: Runtime, task: TaskRef, *, speculative: bool = False) -> PendingEpisode:
+        return PendingEpisode(Episode(runtime, task, tools=self._tools, speculative=speculative))
 
     def _start(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Future[Shown]:
-        now = self.held.now
+        now = self.state.now
         if now is None:
             raise ClientStateError(f"{tool.name!r} was called before reset(), which opens the episode.")
-        if now.episode.live.pid != os.getpid():
+        if now.episode.runtime.pid != os.getpid():
             raise ClientStateError(f"{tool.name!r} was called in a forked process; its episode is the parent's.")
-        return now.episode.live.loop.submit(now.episode.call(tool, kwargs))
+        return now.episode.runtime.loop.submit(now.episode.call(tool, kwargs))

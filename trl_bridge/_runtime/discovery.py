@@ -126,8 +126,8 @@ async def sample(environment: AsyncEnvironment, split: str, *, num_tasks: int | 
     """Return a few tasks, spread over those that will be trained on, the first among them."""
     total = await environment.num_tasks(split)
     count = total if num_tasks is None else min(num_tasks, total)
-    places = {round(step * (count - 1) / (_SAMPLE - 1)) for step in range(_SAMPLE)} if count > 0 else set[int]()
-    return [TaskRef(split, index) for index in sorted(places)]
+    indices = {round(step * (count - 1) / (_SAMPLE - 1)) for step in range(_SAMPLE)} if count > 0 else set[int]()
+    return [TaskRef(split, index) for index in sorted(indices)]
 
 
 async def _fetch_indices(

@@ -25,36 +25,36 @@ from ors_client.record import EpisodeRecord, left_out, unnested, worded
 _ROLES = frozenset({"system", "user", "assistant"})
 
 
-def words_in(opening: Iterable[Message]) -> list[Message]:
+def text_only(opening: Iterable[Message]) -> list[Message]:
     """Return a conversation as it is told: without images and without what only its author reads."""
     return [
         Message(
             role=message.role if message.role in _ROLES else "user",
-            blocks=[_in_words(block) for block in message.blocks],
+            blocks=[_text_block(block) for block in message.blocks],
         )
         for message in opening
     ]
 
 
-def words_of(episode: EpisodeRecord, opening: Sequence[Message]) -> EpisodeRecord:
+def redactable(episode: EpisodeRecord, opening: Sequence[Message]) -> EpisodeRecord:
     """Return an episode as it is told: texts alone, in which secrets are quick to look for.
 
     Args:
         episode: As it is recorded.
-        opening: What it began with, from `words_in`.
+        opening: What it began with, from `text_only`.
     """
     calls = [call.model_copy(update={"blocks": None, "metadata": None}) for call in episode.calls]
     messages = [message.model_dump(by_alias=True, exclude_none=True) for message in opening]
     return episode.model_copy(update={"calls": calls, "messages": messages or None, "spec": None})
 
 
-def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str | None) -> None:
+def upload(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str | None) -> None:
     """Hand an episode to the uploader, which does the rest in the background.
 
     Args:
         rollouts: Of the client that played it.
         run: The run's name.
-        episode: From `words_of`, and without secrets.
+        episode: From `redactable`, and without secrets.
         variant: Of the environment.
     """
     # A model may write NaN, and rewards may add up to infinity: JSON has neither, and a record's is written with null.
@@ -81,7 +81,7 @@ def tell(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str |
     rollout.finish(info if episode.seconds is None else info | {"duration_ms": round(episode.seconds * 1000)})
 
 
-def _in_words(block: Block) -> Block:
+def _text_block(block: Block) -> Block:
     match block:
         case TextBlock():
             return TextBlock(text=block.text)

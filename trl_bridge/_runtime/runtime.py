@@ -1,7 +1,7 @@
 """What all rollouts of a spec share in one process: an event loop, the servers, counts and the record.
 
-`Connection` is the handle that specs, factories and environments hold. It opens on first use, opens anew in a forked
-child, and travels between processes as its settings alone. `Live` is what is open. Neither knows of tasks, tools or
+`RuntimeHandle` is the handle that specs, factories and environments hold. It opens on first use, opens anew in a forked
+child, and travels between processes as its settings alone. `Runtime` is what is open. Neither knows of tasks, tools or
 rewards.
 """
 
@@ -27,9 +27,9 @@ from trl_bridge._settings import Secrets, Settings
 
 from .failure_rate import ResetRate
 from .loop import BackgroundLoop
-from .rollout_upload import tell, words_of
+from .rollout_upload import redactable, upload
 from .servers import Server, Servers
-from .task_specs import Descriptions
+from .task_specs import TaskSpecCache
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class Running(Protocol):
         """End it as it stands."""
 
 
-class Live:
-    """The open half of a connection. Its coroutines and its plain attributes belong to its loop.
+class Runtime:
+    """What is open in one process. Its coroutines and its plain attributes belong to its loop.
 
     Attributes:
         pid: The process that may use it.
@@ -70,7 +70,7 @@ class Live:
         self.trouble: set[str] = set()
         self.unscored_told = False
         self.running: set[Running] = set()
-        self.descriptions = Descriptions()
+        self.task_specs = TaskSpecCache()
         self.environment = settings.name
         self.secrets = settings.secrets
         self._servers: Servers | None = None
@@ -109,7 +109,7 @@ class Live:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
         for episode in list(self.running):
             episode.end()
-        self.spawn(self.descriptions.close())
+        self.spawn(self.task_specs.close())
         await asyncio.wait(self._tasks, timeout=self.settings.timeout.close)
         await self.servers.close()
 
@@ -117,11 +117,11 @@ class Live:
     def servers(self) -> Servers:
         """The servers, once `open` has run."""
         if self._servers is None:
-            raise ClientStateError("This connection was not opened.")
+            raise ClientStateError("This runtime was not opened.")
         return self._servers
 
     @asynccontextmanager
-    async def slot(self, *, within: float | None = None) -> AsyncGenerator[bool]:
+    async def request_slot(self, *, within: float | None = None) -> AsyncGenerator[bool]:
         """Wait until `max_concurrency` allows one more request, and tell whether it did `within` so many seconds."""
         if self._limit is None:
             yield True
@@ -193,8 +193,8 @@ class Live:
                 logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
             try:
-                hidden = redacted(words_of(episode, opening), self._hidden())
-                tell(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
+                hidden = redacted(redactable(episode, opening), self._hidden())
+                upload(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
                 logger.warning("The catalogue could not be told of an episode: %s", error)
 
@@ -214,7 +214,7 @@ class Live:
         return values
 
 
-class Connection:
+class RuntimeHandle:
     """Opens what a spec's rollouts share, once per process, and closes it.
 
     It closes when it is told to, when nothing refers to it any more, and when the interpreter exits. A copy made by
@@ -227,101 +227,101 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.environment_classes: dict[str, type[Any]] = {}
-        self._lock = threading.Lock()  # guards `_live`: the first two rollouts must not open two clients
+        self._lock = threading.Lock()  # guards `_runtime`: the first two rollouts must not open two clients
         self._lock_pid = os.getpid()
-        self._live: Live | None = None
-        self._parents: list[Live] = []
+        self._runtime: Runtime | None = None
+        self._parents: list[Runtime] = []
         self._closed = False
-        self._finalizer: weakref.finalize[..., Connection] | None = None
+        self._finalizer: weakref.finalize[..., RuntimeHandle] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return connect, (self.settings,)
 
-    def __copy__(self) -> Connection:
+    def __copy__(self) -> RuntimeHandle:
         return self
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Connection:
+    def __deepcopy__(self, memo: dict[int, object]) -> RuntimeHandle:
         return self
 
     @property
-    def live(self) -> Live:
+    def runtime(self) -> Runtime:
         """What is open; opened here if nothing is.
 
         Raises:
             ClientStateError: The spec was closed.
         """
         pid = os.getpid()
-        live = self._live
-        if live is not None and live.pid == pid:
-            return live
+        runtime = self._runtime
+        if runtime is not None and runtime.pid == pid:
+            return runtime
         if self._lock_pid != pid:
             # Forked: another thread of the parent may have held the lock, and its loop's thread did not come along.
             self._lock, self._lock_pid = threading.Lock(), pid
         with self._lock:
             if self._closed:
                 raise ClientStateError("This OpenRewardSpec is closed; make a new one.")
-            if self._live is None or self._live.pid != pid:
-                if self._live is not None and self._finalizer is not None:
+            if self._runtime is None or self._runtime.pid != pid:
+                if self._runtime is not None and self._finalizer is not None:
                     # The parent's loop shares its selector with this process: it must not even be collected here.
                     self._finalizer.detach()
-                    self._parents.append(self._live)
-                live = Live(self.settings)
+                    self._parents.append(self._runtime)
+                runtime = Runtime(self.settings)
                 try:
-                    live.loop.run(live.open())
+                    runtime.loop.run(runtime.open())
                 except BaseException:
-                    live.loop.stop(join_seconds=_JOIN_SECONDS)
+                    runtime.loop.stop(join_seconds=_JOIN_SECONDS)
                     raise
-                self._live = live
-                self._finalizer = weakref.finalize(self, _shut, live)
+                self._runtime = runtime
+                self._finalizer = weakref.finalize(self, _close_runtime, runtime)
                 if self._closed and self._finalizer.detach() is not None:
                     # Closed while it opened, when there was nothing to close yet: whichever comes last sees the other.
-                    _shut(live, wait=True)
+                    _close_runtime(runtime, wait=True)
                     raise ClientStateError("This OpenRewardSpec was closed while it was opened.")
-            return self._live
+            return self._runtime
 
-    def current(self) -> Live | None:
+    def current(self) -> Runtime | None:
         """Return what is open in this process, if anything is."""
-        live = self._live
-        return live if live is not None and live.pid == os.getpid() and not self._closed else None
+        runtime = self._runtime
+        return runtime if runtime is not None and runtime.pid == os.getpid() and not self._closed else None
 
     def close(self) -> None:
         """Delete all sessions and close the clients, within the `close` limit of `Timeouts`. May be called again."""
         self._closed = True
         finalizer = self._finalizer
-        if self._live is not None and finalizer is not None and finalizer.detach() is not None:
-            _shut(self._live, wait=True)
+        if self._runtime is not None and finalizer is not None and finalizer.detach() is not None:
+            _close_runtime(self._runtime, wait=True)
 
 
-def connect(settings: Settings) -> Connection:
-    """Return this process's connection for `settings`."""
-    with _connections_lock:
-        connection = _connections.get(settings.key)
-        if connection is None:
-            connection = _connections[settings.key] = Connection(settings)
-        return connection
+def connect(settings: Settings) -> RuntimeHandle:
+    """Return this process's handle for `settings`."""
+    with _handles_lock:
+        handle = _handles.get(settings.key)
+        if handle is None:
+            handle = _handles[settings.key] = RuntimeHandle(settings)
+        return handle
 
 
 # What makes copies of a spec, unpickled one after the other in a worker, share one loop and one pool.
-_connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
-_connections_lock = threading.RLock()
+_handles: weakref.WeakValueDictionary[str, RuntimeHandle] = weakref.WeakValueDictionary()
+_handles_lock = threading.RLock()
 
 
-def _shut(live: Live, *, wait: bool = False) -> None:
+def _close_runtime(runtime: Runtime, *, wait: bool = False) -> None:
     """Close what is open.
 
     Without `wait`, the garbage collector may have called, and it runs on any thread: one that the closing itself may
     need must not wait for it. The main thread, which exits last, is none of these.
     """
-    if live.pid != os.getpid():
+    if runtime.pid != os.getpid():
         return  # a forked child: the sessions and sockets are its parent's
     try:
-        closing = live.loop.submit(live.close())
+        closing = runtime.loop.submit(runtime.close())
     except ClientStateError:
         return
-    if live.loop.is_current or not (wait or threading.current_thread() is threading.main_thread()):
-        closing.add_done_callback(lambda _: live.loop.stop(join_seconds=0))
+    if runtime.loop.is_current or not (wait or threading.current_thread() is threading.main_thread()):
+        closing.add_done_callback(lambda _: runtime.loop.stop(join_seconds=0))
         return
-    settings = live.settings
+    settings = runtime.settings
     limits = 2 if settings.rollouts is None else 2 + _UPLOAD_LIMITS
     try:
         closing.result(limits * settings.timeout.close + _JOIN_SECONDS)
@@ -333,7 +333,7 @@ def _shut(live: Live, *, wait: bool = False) -> None:
             "" if settings.rollouts is None else ", and the catalogue may not have been told of all episodes",
         )
     finally:
-        live.loop.stop(join_seconds=_JOIN_SECONDS)
+        runtime.loop.stop(join_seconds=_JOIN_SECONDS)
 
 
 def _on_daemon(work: Callable[[], None]) -> asyncio.Future[None]:

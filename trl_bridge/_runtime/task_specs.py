@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds that a question may take, and with it openings; it takes milliseconds
 
 
-class Descriptions:
+class TaskSpecCache:
     """What is known of tasks in this process. Belongs to one loop."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Descriptions:
         if task not in self._known and task not in self._asked:
             self._asked[task] = asyncio.get_running_loop().create_task(self._ask(task, servers))
 
-    async def settle(self, task: TaskRef, *, within: float | None = None) -> None:
+    async def wait(self, task: TaskRef, *, within: float | None = None) -> None:
         """Wait until what was asked of a task is answered or given up, for `within` seconds at most."""
         asked = self._asked.get(task)
         if asked is not None and not asked.done():

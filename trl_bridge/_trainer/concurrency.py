@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
 from trl_bridge._chat.tools import BoundTool
-from trl_bridge._rollout.environment import bound_tool, seat_of
-from trl_bridge._rollout.slot import Seat
+from trl_bridge._rollout.environment import bound_tool, slot_of
+from trl_bridge._rollout.slot import RolloutSlot
 
-from .prefetch import LookAhead
+from .prefetch import Prefetcher
 
 logger = logging.getLogger(__name__)
 
 _MARK = "_trl_bridge_attached"
-_FORESIGHT = "_trl_bridge_look_ahead"
+_PREFETCHER = "_trl_bridge_look_ahead"
 _UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
 
 
@@ -42,7 +42,7 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> None:
             trainer must not have begun to train.
     """
     if hasattr(trainer, _MARK):
-        if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _FORESIGHT):
+        if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _PREFETCHER):
             logger.warning("look_ahead has no effect: the trainer was attached without it; attach it before it trains.")
         return
     missing = _unknown(trainer)
@@ -51,9 +51,9 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> None:
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
         return
     if look_ahead:
-        setattr(trainer, _FORESIGHT, _look_ahead(trainer))
-    trainer._generate_and_score_completions = _with_resets_ahead(trainer, getattr(trainer, _FORESIGHT, None))
-    trainer._tool_call_loop = _with_calls_ahead(trainer)
+        setattr(trainer, _PREFETCHER, _look_ahead(trainer))
+    trainer._generate_and_score_completions = _with_prefetched_resets(trainer, getattr(trainer, _PREFETCHER, None))
+    trainer._tool_call_loop = _with_eager_calls(trainer)
 
 
 def attach_to_owner(log_metric: object) -> None:
@@ -76,43 +76,43 @@ def _unknown(trainer: Any) -> str:
     return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
 
 
-def _look_ahead(trainer: Any) -> LookAhead | None:
+def _look_ahead(trainer: Any) -> Prefetcher | None:
     """Return what foresees the trainer's batches, or `None`, with a warning, where they can't be foreseen."""
-    if missing := LookAhead.unknown(trainer):
+    if missing := Prefetcher.unknown(trainer):
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "look_ahead has no effect")
         return None
     if workers := trainer.args.dataloader_num_workers:
         logger.warning("look_ahead has no effect with dataloader_num_workers=%d, which reads rows elsewhere.", workers)
         return None
-    foresight = LookAhead(trainer, functools.partial(_draw, trainer))
-    foresight.watch()
-    return foresight
+    prefetcher = Prefetcher(trainer, functools.partial(_slots_for_rows, trainer))
+    prefetcher.watch()
+    return prefetcher
 
 
-def _with_resets_ahead(trainer: Any, foresight: LookAhead | None) -> Callable[..., Any]:
+def _with_prefetched_resets(trainer: Any, prefetcher: Prefetcher | None) -> Callable[..., Any]:
     """Wrap the method that takes a batch from its rows to its rewards."""
     score = trainer._generate_and_score_completions
     signature = inspect.signature(score)
 
     @functools.wraps(score)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        training, seats = trainer.model.training, list[Seat]()
-        for seat, row in _draw(trainer, signature.bind(*args, **kwargs).arguments["inputs"]):
-            seat.prefetch(row, ready=foresight.take(seat, row) if training and foresight is not None else None)
-            seats.append(seat)
+        training, slots = trainer.model.training, list[RolloutSlot]()
+        for slot, row in _slots_for_rows(trainer, signature.bind(*args, **kwargs).arguments["inputs"]):
+            slot.prefetch(row, ready=prefetcher.take(slot, row) if training and prefetcher is not None else None)
+            slots.append(slot)
         try:
             scored = score(*args, **kwargs)
         finally:
-            for seat in seats:
-                seat.drop_prefetched()
-        if training and foresight is not None:
-            foresight.generated()
+            for slot in slots:
+                slot.drop_prefetched()
+        if training and prefetcher is not None:
+            prefetcher.generated()
         return scored
 
     return wrapped
 
 
-def _draw(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Seat, Mapping[str, Any]]]:
+def _slots_for_rows(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[RolloutSlot, Mapping[str, Any]]]:
     """Yield the seat of the environment that the trainer will draw for each row, where it is ours and can be reset."""
     drawn: Counter[str | None] = Counter()
     for row in rows:
@@ -122,13 +122,13 @@ def _draw(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Sea
             return  # the trainer says what is wrong
         if drawn[name] == len(pool):
             pool.append(trainer.environment_factories[name]())
-        seat = seat_of(pool[drawn[name]])
+        slot = slot_of(pool[drawn[name]])
         drawn[name] += 1
-        if seat is not None and seat.can_reset(row):
-            yield seat, row
+        if slot is not None and slot.can_reset(row):
+            yield slot, row
 
 
-def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
+def _with_eager_calls(trainer: Any) -> Callable[..., Any]:
     """Wrap the loop that makes the calls of a batch and lets the model go on, until no rollout calls any more."""
     loop = trainer._tool_call_loop
     signature = inspect.signature(loop)
@@ -148,7 +148,7 @@ def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
             return loop(*args, **kwargs)
         if len(cast("list[Any]", environments)) != len(completions):
             return loop(*args, **kwargs)
-        trainer._sync_tool_dicts = _CallsAhead(
+        trainer._sync_tool_dicts = EagerCalls(
             cast("list[Any]", functions), cast("list[Any]", environments), completions
         )
         try:
@@ -159,7 +159,7 @@ def _with_calls_ahead(trainer: Any) -> Callable[..., Any]:
     return wrapped
 
 
-class _CallsAhead(Sequence[Any]):
+class EagerCalls(Sequence[Any]):
     """Stands for the trainer's list of each rollout's functions, and notices when a rollout is about to call.
 
     The trainer looks a rollout's functions up once per iteration, when it has decided that the rollout's calls are made
@@ -207,8 +207,8 @@ class _CallsAhead(Sequence[Any]):
 
     def _start(self, rollout: int, calls: Sequence[Mapping[str, Any]]) -> None:
         environment, functions = self._environments[rollout], self._functions[rollout]
-        seat = seat_of(environment)
-        if seat is None or not seat.is_open:
+        slot = slot_of(environment)
+        if slot is None or not slot.is_open:
             return
         plan: list[tuple[BoundTool, dict[str, Any]]] = []
         for call in calls:
@@ -226,4 +226,4 @@ class _CallsAhead(Sequence[Any]):
             ):
                 plan.append((tool, dict(cast("Mapping[str, Any]", arguments))))
         for tool, arguments in plan:
-            seat.dispatch(tool, arguments)
+            slot.dispatch(tool, arguments)

@@ -14,9 +14,9 @@ from typing import Any
 
 from ors_client import GroupCandidate, ORSError, StatusError, TaskRef
 from trl_bridge._chat.conversation import from_chat
-from trl_bridge._rollout.environment import seat_of, tool_names
+from trl_bridge._rollout.environment import slot_of, tool_names
 from trl_bridge._runtime.loop import wait
-from trl_bridge._runtime.runtime import Live
+from trl_bridge._runtime.runtime import Runtime
 
 from .rewards import LogMetric
 
@@ -47,22 +47,22 @@ def group_reward(
     """
     if environments is None:
         raise ValueError("This trainer hands reward functions no environments, so that groups can't be scored.")
-    groups: dict[tuple[Live, TaskRef], list[int]] = defaultdict(list)
+    groups: dict[tuple[Runtime, TaskRef], list[int]] = defaultdict(list)
     for position, environment in enumerate(environments):
-        seat = seat_of(environment)
-        if seat is None or seat.live is None or not seat.connection.settings.group_scoring:
+        slot = slot_of(environment)
+        if slot is None or slot.runtime is None or not slot.handle.settings.group_scoring:
             continue
-        if seat.rollout.failure is None:
-            groups[seat.live, TaskRef(seat.rollout.split, seat.rollout.index)].append(position)
+        if slot.rollout.failure is None:
+            groups[slot.runtime, TaskRef(slot.rollout.split, slot.rollout.index)].append(position)
     scoring: list[tuple[list[int], Future[list[float | None]]]] = []
-    for (live, task), members in groups.items():
+    for (runtime, task), members in groups.items():
         candidates = [
             GroupCandidate(
                 messages=from_chat([*prompts[member], *completions[member]], names=tool_names(environments[member]))
             )
             for member in members
         ]
-        scoring.append((members, live.loop.submit(_score(live, task, candidates))))
+        scoring.append((members, runtime.loop.submit(_score(runtime, task, candidates))))
     rewards: list[float | None] = [None] * len(environments)
     failed = 0
     for members, future in scoring:
@@ -79,12 +79,14 @@ def group_reward(
     return rewards
 
 
-async def _score(live: Live, task: TaskRef, candidates: list[GroupCandidate]) -> list[float | None]:
+async def _score(runtime: Runtime, task: TaskRef, candidates: list[GroupCandidate]) -> list[float | None]:
     """Score candidates in a session of their own: those of the rollouts are over and gone."""
-    async with live.slot():
-        server = live.servers.pick()
+    async with runtime.request_slot():
+        server = runtime.servers.pick()
         try:
-            async with server.environment.session(task, secrets=live.secrets, toolset=live.settings.toolset) as session:
+            async with server.environment.session(
+                task, secrets=runtime.secrets, toolset=runtime.settings.toolset
+            ) as session:
                 return [score.reward for score in await session.score_group(candidates)]
         except StatusError as error:
             if error.status == 404:
@@ -93,5 +95,5 @@ async def _score(live: Live, task: TaskRef, candidates: list[GroupCandidate]) ->
                 ) from error
             raise
         except ORSError as error:
-            live.servers.report(server, error)
+            runtime.servers.report(server, error)
             raise

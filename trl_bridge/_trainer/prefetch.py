@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ors_client import TaskRef
-from trl_bridge._rollout.slot import Opening, Seat
-from trl_bridge._runtime.runtime import Connection
+from trl_bridge._rollout.slot import PendingEpisode, RolloutSlot
+from trl_bridge._runtime.runtime import RuntimeHandle
 
 logger = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
-Draw = Callable[[Sequence[Row]], Iterable[tuple[Seat, Row]]]
+SlotsForRows = Callable[[Sequence[Row]], Iterable[tuple[RolloutSlot, Row]]]
 
 
-class LookAhead:
+class Prefetcher:
     """What is known of a trainer's next batch, and the episodes that were opened for it.
 
     Args:
@@ -36,13 +36,13 @@ class LookAhead:
         draw: Tells for rows which seats they will have.
     """
 
-    def __init__(self, trainer: Any, draw: Draw) -> None:
+    def __init__(self, trainer: Any, draw: SlotsForRows) -> None:
         self._trainer = trainer
-        self._draw = draw
+        self._slots_for_rows = draw
         self._loaded = 0  # batches that the loader has put together, in the trainer's own count of its steps
         self._generated: int | None = None  # the step for which the trainer generated last
         self._next: tuple[int, Sequence[Row]] | None = None  # the step that rows are for, and the rows
-        self._ready: defaultdict[tuple[Connection, TaskRef], deque[Opening]] = defaultdict(deque)
+        self._ready: defaultdict[tuple[RuntimeHandle, TaskRef], deque[PendingEpisode]] = defaultdict(deque)
 
     @staticmethod
     def unknown(trainer: Any) -> str:
@@ -82,9 +82,9 @@ class LookAhead:
         trainer.get_train_dataloader = make_watched
         trainer.add_callback(Ending())
 
-    def take(self, seat: Seat, row: Row) -> Opening | None:
+    def take(self, slot: RolloutSlot, row: Row) -> PendingEpisode | None:
         """Return an episode that was opened for a row's task and still is sound, if there is one."""
-        ready = self._ready.get((seat.connection, seat.connection.settings.task(row)), ())
+        ready = self._ready.get((slot.handle, slot.handle.settings.task(row)), ())
         while ready:
             opening = ready.popleft()
             if opening.claim():
@@ -121,10 +121,10 @@ class LookAhead:
         # The loader may be so far ahead that another batch is still to be generated; then it is too early.
         if self._next is None or self._generated is None or self._next[0] != self._generated + self._every:
             return
-        opened: defaultdict[Connection, int] = defaultdict(int)
-        for seat, row in self._draw(self._next[1]):
-            connection = seat.connection
-            if opened[connection] < (connection.settings.look_ahead or 0):
-                opened[connection] += 1
-                self._ready[connection, connection.settings.task(row)].append(seat.open_ahead(row))
+        opened: defaultdict[RuntimeHandle, int] = defaultdict(int)
+        for slot, row in self._slots_for_rows(self._next[1]):
+            handle = slot.handle
+            if opened[handle] < (handle.settings.look_ahead or 0):
+                opened[handle] += 1
+                self._ready[handle, handle.settings.task(row)].append(slot.open_ahead(row))
         self._next = None

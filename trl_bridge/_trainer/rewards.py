@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trl_bridge._chat.conversation import final_answer
-from trl_bridge._rollout.environment import owns_reward, seat_of
-from trl_bridge._rollout.slot import Seat
+from trl_bridge._rollout.environment import owns_reward, slot_of
+from trl_bridge._rollout.slot import RolloutSlot
 from trl_bridge._runtime.loop import wait
 
 from .concurrency import attach_to_owner
@@ -57,47 +57,51 @@ def environment_reward(
             "These environments own their reward (owns_reward=True), and TRL would add this function's to it; pass "
             "reward_funcs=None to the trainer."
         )
-    seats = [seat_of(environment) for environment in environments]
-    _answer(seats, completions)
-    rewards = [seat.reward if seat is not None else None for seat in seats]
-    ours = [seat for seat in seats if seat is not None]
+    slots = [slot_of(environment) for environment in environments]
+    _answer(slots, completions)
+    rewards = [slot.reward if slot is not None else None for slot in slots]
+    ours = [slot for slot in slots if slot is not None]
     if log_metric is not None and ours:
         attach_to_owner(log_metric)
-        for name, value in (_metrics(ours) | _metrics_by_name(seats, environment or ())).items():
+        for name, value in (_metrics(ours) | _metrics_by_name(slots, environment or ())).items():
             log_metric(name, value)
     _tell_of_no_reward(ours)
     if log_extra is not None and ours:
-        log_extra("status", [seat.rollout.status if seat is not None else None for seat in seats])
-        log_extra("calls", [len(seat.rollout.calls) if seat is not None else None for seat in seats])
-        log_extra("session_id", [seat.rollout.session_id if seat is not None else None for seat in seats])
-    for seat in ours:
-        seat.release()
+        log_extra("status", [slot.rollout.status if slot is not None else None for slot in slots])
+        log_extra("calls", [len(slot.rollout.calls) if slot is not None else None for slot in slots])
+        log_extra("session_id", [slot.rollout.session_id if slot is not None else None for slot in slots])
+    for slot in ours:
+        slot.release()
     return rewards
 
 
-def _tell_of_no_reward(seats: Sequence[Seat]) -> None:
+def _tell_of_no_reward(slots: Sequence[RolloutSlot]) -> None:
     """Say once what became of a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
-    lives = [live for live in {seat.live for seat in seats} if live is not None and not live.settings.group_scoring]
-    if any(seat.reward is not None for seat in seats) or all(live.unscored_told for live in lives):
+    lives = [
+        runtime
+        for runtime in {slot.runtime for slot in slots}
+        if runtime is not None and not runtime.settings.group_scoring
+    ]
+    if any(slot.reward is not None for slot in slots) or all(runtime.unscored_told for runtime in lives):
         return
-    for live in lives:
-        live.unscored_told = True
-    rollouts = [seat.rollout for seat in seats]
+    for runtime in lives:
+        runtime.unscored_told = True
+    rollouts = [slot.rollout for slot in slots]
     calls = sum(len(rollout.calls) for rollout in rollouts)
     failed = sum(rollout.failure is not None for rollout in rollouts)
     logger.warning(
         "None of the %d rollouts of a batch was scored, so nothing is learnt from it: they made %d tool calls, and the "
         "infrastructure broke %d of them. A model that calls no tool needs another prompt or some warming up, and "
         "unscored=0.0 makes such rollouts zeros. Said once; environment/scored has the share of every batch.",
-        len(seats),
+        len(slots),
         calls,
         failed,
     )
 
 
-def _answer(seats: Sequence[Seat | None], completions: Sequence[Any] | None) -> None:
+def _answer(slots: Sequence[RolloutSlot | None], completions: Sequence[Any] | None) -> None:
     """Hand the last messages to the terminal tools, all at once, and wait until they have scored them."""
-    asked = [seat is not None and seat.connection.settings.terminal_tool for seat in seats]
+    asked = [slot is not None and slot.handle.settings.terminal_tool for slot in slots]
     if not any(asked):
         return
     if completions is None:
@@ -106,50 +110,50 @@ def _answer(seats: Sequence[Seat | None], completions: Sequence[Any] | None) -> 
             "one."
         )
     answers = [
-        seat.answer(message)
-        for seat, completion, wanted in zip(seats, completions, asked, strict=True)
-        if seat is not None and wanted and (message := final_answer(completion)) is not None
+        slot.answer(message)
+        for slot, completion, wanted in zip(slots, completions, asked, strict=True)
+        if slot is not None and wanted and (message := final_answer(completion)) is not None
     ]
     for answer in answers:
         if answer is not None:
             wait(answer)
 
 
-def _metrics(seats: Sequence[Seat]) -> dict[str, float]:
+def _metrics(slots: Sequence[RolloutSlot]) -> dict[str, float]:
     """Return what a batch of rollouts met, as shares and means; a kind of trouble that was met once stays listed."""
-    rollouts = [seat.rollout for seat in seats]
-    lives = {seat.live for seat in seats} - {None}
+    rollouts = [slot.rollout for slot in slots]
+    lives = {slot.runtime for slot in slots} - {None}
     trouble = Counter(rollout.status.replace(": ", "/") for rollout in rollouts if rollout.failure or rollout.cut)
-    for live in lives:
-        if live is not None:
-            live.trouble.update(trouble)
-            trouble.update(dict.fromkeys(live.trouble, 0))
+    for runtime in lives:
+        if runtime is not None:
+            runtime.trouble.update(trouble)
+            trouble.update(dict.fromkeys(runtime.trouble, 0))
     late_calls = sum(rollout.late_calls for rollout in rollouts)
-    totals = {**_totals(seats), "late_calls": late_calls, **trouble}
-    means = {f"environment/{name}": total / len(seats) for name, total in totals.items()}
-    sessions = sum(live.servers.sessions for live in lives if live is not None)
+    totals = {**_totals(slots), "late_calls": late_calls, **trouble}
+    means = {f"environment/{name}": total / len(slots) for name, total in totals.items()}
+    sessions = sum(runtime.servers.sessions for runtime in lives if runtime is not None)
     return means | {"environment/sessions_open": float(sessions)}
 
 
-def _metrics_by_name(seats: Sequence[Seat | None], names: Sequence[str]) -> dict[str, float]:
+def _metrics_by_name(slots: Sequence[RolloutSlot | None], names: Sequence[str]) -> dict[str, float]:
     """Return what the rollouts of each of several environments met; the mean reward is that of the scored ones."""
     metrics: dict[str, float] = {}
     for name in sorted(set(names)):
-        mine = [seat for seat, own in zip(seats, names, strict=True) if own == name and seat is not None]
+        mine = [slot for slot, own in zip(slots, names, strict=True) if own == name and slot is not None]
         metrics |= {f"environments/{name}/{key}": total / len(mine) for key, total in _totals(mine).items() if mine}
-        scored = [reward for seat in mine if (reward := seat.reward) is not None]
+        scored = [reward for slot in mine if (reward := slot.reward) is not None]
         if scored:
             metrics[f"environments/{name}/reward"] = math.fsum(scored) / len(scored)
     return metrics
 
 
-def _totals(seats: Sequence[Seat]) -> dict[str, float]:
-    rollouts = [seat.rollout for seat in seats]
+def _totals(slots: Sequence[RolloutSlot]) -> dict[str, float]:
+    rollouts = [slot.rollout for slot in slots]
     return {
-        "scored": sum(seat.reward is not None for seat in seats),
+        "scored": sum(slot.reward is not None for slot in slots),
         "finished": sum(rollout.finished for rollout in rollouts),
         "failed": sum(rollout.failure is not None for rollout in rollouts),
         "cut": sum(rollout.cut is not None for rollout in rollouts),
         "calls": sum(len(rollout.calls) for rollout in rollouts),
-        "seconds": sum(seat.seconds for seat in seats),
+        "seconds": sum(slot.seconds for slot in slots),
     }
