@@ -21,8 +21,9 @@ from ors_client import ClientStateError, TaskRef
 from ors_client.record import Transcriber, read
 from ors_client.replay import Replay
 from ors_client.report import write_report
-from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec, _descriptions
+from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
 from trl_bridge._rollout.episode import ToolCallError
+from trl_bridge._runtime import task_specs
 from trl_bridge._runtime.servers import Servers
 from trl_bridge._runtime.task_specs import TaskSpecCache
 
@@ -282,12 +283,12 @@ def test_specification_that_does_not_come_is_waited_for_once_and_holds_up_no_lin
     caplog.set_level(logging.INFO, "trl_bridge")
     counted.add(Rule("POST", "/task", Silence(None), times=None))
     environment = make_spec(counted.url, env_name=IMAGES, record=path).environment_factory()
-    monkeypatch.setattr(_descriptions, "_PATIENCE", 0.2)
+    monkeypatch.setattr(task_specs, "_TIMEOUT", 0.2)
     environment.reset(task_index=0)
     environment.paint(red=255, green=0, blue=0)
     (episode,) = read(path)  # at once, and without a specification
     assert (episode.reward, episode.spec) == (1.0, None)
-    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)  # nobody waits a second time
+    monkeypatch.setattr(task_specs, "_TIMEOUT", 3600.0)  # nobody waits a second time
     play(environment, task_index=0)
     assert len(list(read(path))) == 2
     assert counted.count("POST", "/task") == 1
@@ -296,7 +297,7 @@ def test_specification_that_does_not_come_is_waited_for_once_and_holds_up_no_lin
 
 
 def test_specification_that_does_not_come_takes_a_part_of_an_episodes_time(make_spec, counted, path, monkeypatch):
-    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(task_specs, "_TIMEOUT", 3600.0)
     counted.add(Rule("POST", "/task", Silence(None), times=None))
     spec = make_spec(counted.url, env_name=IMAGES, record=path, episode_timeout=20)
     environment = spec.environment_factory()
@@ -305,7 +306,7 @@ def test_specification_that_does_not_come_takes_a_part_of_an_episodes_time(make_
 
 
 def test_spec_is_closed_while_an_opening_waits_for_a_specification(make_spec, counted, path, monkeypatch):
-    monkeypatch.setattr(_descriptions, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(task_specs, "_TIMEOUT", 3600.0)
     counted.add(Rule("POST", "/task", Silence(None), times=None))
     spec = make_spec(counted.url, env_name=IMAGES, record=path)
     environment = spec.environment_factory()
@@ -321,7 +322,7 @@ def test_spec_is_closed_while_an_opening_waits_for_a_specification(make_spec, co
 
 
 def test_lines_stand_in_the_order_in_which_episodes_ended(make_spec, counted, path, monkeypatch):
-    monkeypatch.setattr(_descriptions, "_PATIENCE", 0.5)
+    monkeypatch.setattr(task_specs, "_TIMEOUT", 0.5)
     counted.add(Rule("POST", "/task", Silence(None)))  # of the first task
     spec = make_spec(counted.url, env_name=IMAGES, record=path)
     environments = [spec.environment_factory() for _ in range(2)]
@@ -339,10 +340,10 @@ def test_any_error_on_the_way_to_a_specification_is_told(caplog):
             raise RuntimeError(question)
 
     async def ask():
-        task_specs = TaskSpecCache()
-        task_specs.ask(TaskRef("train", 3), Broken([]))
-        await task_specs.wait(TaskRef("train", 3))
-        await task_specs.close()
+        cache = TaskSpecCache()
+        cache.ask(TaskRef("train", 3), Broken([]))
+        await cache.wait(TaskRef("train", 3))
+        await cache.close()
 
     caplog.set_level(logging.INFO, "trl_bridge")
     asyncio.run(ask())

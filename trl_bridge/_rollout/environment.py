@@ -134,7 +134,7 @@ class EnvironmentFactory:
 
 
 def slot_of(environment: object) -> RolloutSlot | None:
-    """Return the seat behind what a trainer holds, or `None` if that is somebody else's environment."""
+    """Return the slot behind what a trainer holds, or `None` if that is somebody else's environment."""
     # Public names would become tools.
     return environment._slot if isinstance(environment, RolloutEnvironment) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 

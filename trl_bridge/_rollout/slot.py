@@ -53,7 +53,7 @@ class PendingEpisode:
 
 
 class SlotState:
-    """What a seat holds on the server. Apart from it, so that a finalizer can let go without keeping the seat."""
+    """What a slot holds on the server. Apart from it, so that a finalizer can let go without keeping the slot."""
 
     def __init__(self) -> None:
         self.now: PendingEpisode | None = None
@@ -164,7 +164,7 @@ class RolloutSlot:
         self.state.next = ready or self._open(runtime, task)
 
     def open_ahead(self, row: Mapping[str, Any]) -> PendingEpisode:
-        """Start opening an episode of a row's task for whichever seat will claim it; it is in no record until then."""
+        """Start opening an episode of a row's task for whichever slot will claim it; it is in no record until then."""
         return self._open(self.handle.runtime, self.handle.settings.task(row), speculative=True)
 
     def drop_prefetched(self) -> None:

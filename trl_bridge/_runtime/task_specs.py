@@ -17,7 +17,7 @@ from .servers import Servers
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds that a question may take, and with it openings; it takes milliseconds
+_TIMEOUT = 5.0  # seconds that a question may take, and with it openings; it takes milliseconds
 
 
 class TaskSpecCache:
@@ -61,12 +61,12 @@ class TaskSpecCache:
             return await environment.get_task(task.split, task.index)
 
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 self._known[task] = (await servers.ask(question)).spec
         except ORSError as error:
             _log(task, str(error))
         except TimeoutError:
-            _log(task, f"it was not told within {_PATIENCE:g} s")
+            _log(task, f"it was not told within {_TIMEOUT:g} s")
         except Exception as error:  # noqa: BLE001 - the top of a task that nobody awaits for its result
             _log(task, type(error).__name__)
 

@@ -113,7 +113,7 @@ def _with_prefetched_resets(trainer: Any, prefetcher: Prefetcher | None) -> Call
 
 
 def _slots_for_rows(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[RolloutSlot, Mapping[str, Any]]]:
-    """Yield the seat of the environment that the trainer will draw for each row, where it is ours and can be reset."""
+    """Yield the slot of the environment that the trainer will draw for each row, where it is ours and can be reset."""
     drawn: Counter[str | None] = Counter()
     for row in rows:
         name = row.get("environment") if trainer._multi_environment else None

@@ -33,7 +33,7 @@ class Prefetcher:
 
     Args:
         trainer: A `GRPOTrainer` that has not begun to train.
-        draw: Tells for rows which seats they will have.
+        draw: Tells for rows which slots they will have.
     """
 
     def __init__(self, trainer: Any, draw: SlotsForRows) -> None:
