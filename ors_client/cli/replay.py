@@ -11,7 +11,7 @@ import typer
 from ors_client.record import read
 from ors_client.replay import Replay, Script
 from ors_client.replay import read_tools as parse_tools
-from ors_client.replay._answers import SESSION_SECONDS
+from ors_client.replay._router import SESSION_SECONDS
 
 from .command import Misuse
 from .output import out, show_note

@@ -10,7 +10,7 @@ A session of a task takes one of the episodes that the record holds of it. A cal
 task, the calls before it, the tool and the arguments. A call that is not in the record is refused, and says so.
 """
 
-from ._http import Replay
-from ._script import NOT_RECORDED, Script, read_tools
+from ._index import NOT_RECORDED, Script, read_tools
+from ._server import Replay
 
 __all__ = ["NOT_RECORDED", "Replay", "Script", "read_tools"]

@@ -17,7 +17,7 @@ from terminal import Terminal
 from ors_client import AsyncClient, StatusError, TaskRef, ToolFailed, ToolRejected
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
 from ors_client.replay import Replay, Script, read_tools
-from ors_client.replay._answers import Answers, Asked
+from ors_client.replay._router import Answers, Asked
 
 WON = CallRecord(tool="echo", arguments={"text": "hello"}, output="match", reward=1.0, finished=True, seconds=0.1)
 LOST = CallRecord(tool="echo", arguments={"text": "no"}, output="no match", reward=0.0, seconds=0.1)

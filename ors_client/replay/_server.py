@@ -18,8 +18,8 @@ from typing import Self
 
 from ors_client.record import read
 
-from ._answers import SESSION_SECONDS, Answer, Answers, Asked
-from ._script import Script
+from ._index import Script
+from ._router import SESSION_SECONDS, Answer, Answers, Asked
 
 _LARGEST_HEAD = 1024 * 1024  # secrets may travel in a header
 _LARGEST_BODY = 64 * 1024 * 1024

@@ -20,7 +20,7 @@ from ors_client._settings import Limits
 from ors_client._types import JSONObject
 from ors_client.record import CallRecord
 
-from ._script import NOT_RECORDED, Rehearsal, Scene, Script, listed
+from ._index import NOT_RECORDED, Rehearsal, Scene, Script, listed
 
 SESSION_SECONDS = 900.0
 """When a session that nobody cares for is ended, as by the official servers."""
