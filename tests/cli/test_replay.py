@@ -1,5 +1,6 @@
 """A record as a server: what clients of the standard get from it, ours and the SDK's."""
 
+import asyncio
 import json
 import os
 import re
@@ -393,17 +394,68 @@ def test_result_can_be_asked_for_again_by_its_task_id():
     assert unknown == "event: error\r\ndata: unknown task_id\r\n\r\n"
 
 
-def test_connection_that_speaks_no_http_does_not_disturb_the_others():
+def test_connection_that_speaks_no_http_does_not_disturb_the_others(caplog):
     async def play(environment, replay):
         host, port = replay.url.removeprefix("http://").split(":")
-        for noise in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n"):
+        for noise in (
+            b"\x16\x03\x01\x02\x00\r\n\r\n",
+            b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+            b"POST /create HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nnot a size\r\n",
+        ):
             async with await anyio.connect_tcp(host, int(port)) as stream:
                 await stream.send(noise)
+                assert b" 400 " in (await stream.receive()).split(b"\r\n")[0]
                 with pytest.raises(anyio.EndOfStream):
                     await stream.receive()
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(b"POST /create HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
         return await environment.num_tasks("train")
 
     assert replayed([episode()], play) == 1
+    assert caplog.messages == []
+
+
+def test_large_head_is_taken_and_a_body_without_end_is_not():
+    async def endless():
+        for _ in range(65):
+            yield b" " * 2**20
+
+    async def play(environment, replay):
+        del environment
+        async with httpx.AsyncClient(base_url=replay.url, trust_env=False) as client:
+            secret = {"X-Secrets": "x" * 500_000}
+            return [
+                (await client.get("/health", headers=secret)).status_code,
+                (await client.post("/create", content=endless(), headers={"X-Session-ID": "x"})).status_code,
+            ]
+
+    assert replayed([episode()], play) == [200, 413]
+
+
+def test_replay_that_is_closed_ends_its_streams_and_connections():
+    slow = CallRecord(tool="echo", arguments={}, output="match", seconds=3600.0)
+
+    async def work():
+        before = asyncio.all_tasks()
+        async with httpx.AsyncClient(trust_env=False, headers={"X-Session-ID": "x"}) as raw:
+            async with Replay(Script([episode(slow)]), pace=1.0) as replay:
+                raw.base_url = replay.url
+                await raw.post("/create", json={"env_name": "echoenvironment", "split": "train", "index": 0})
+                call = raw.build_request("POST", "/echoenvironment/call", json={"name": "echo", "input": {}})
+                stream = await raw.send(call, stream=True)
+            with pytest.raises(httpx.RemoteProtocolError):
+                await stream.aread()
+            with pytest.raises(httpx.ConnectError):
+                await raw.get("/health")
+        for task in asyncio.all_tasks() - before:
+            await asyncio.wait_for(asyncio.wait([task]), 30)
+
+    anyio.run(work)
+
+
+def test_importing_the_replay_imports_no_server():
+    command = "import sys, ors_client.replay; sys.exit('aiohttp.web' in sys.modules)"
+    subprocess.run([sys.executable, "-c", command], cwd=ROOT, check=True, timeout=90)
 
 
 # --- The command, and other clients ----------------------------------------------------------------------------------
