@@ -82,9 +82,9 @@ def replay(
 
 
 def _tell_gaps(script: Script) -> None:
-    for name, scene in script.scenes.items():
-        for split in scene.splits:
-            indices = enumerate(scene.indices(split))
+    for name, environment in script.environments.items():
+        for split in environment.splits:
+            indices = enumerate(environment.indices(split))
             moved = [f"{place} opens task {index}" for place, index in indices if place != index]
             if moved:
                 more = f" and {len(moved) - _GAPS} more" if len(moved) > _GAPS else ""

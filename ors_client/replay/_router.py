@@ -1,7 +1,7 @@
-"""Requests of the standard, answered from a script: what is asked as a value, and what to answer as a value.
+"""The routes of the standard, answered from a record: a request as a value in, a response as a value out.
 
-Knows the routes and their answers, as openreward 0.1.167 gives them. Opens no socket and reads no clock; how long an
-answer takes is said with it.
+Knows the routes and their responses, as openreward 0.1.167 gives them. Opens no socket and reads no clock: a response
+says how long it takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from ors_client._errors import LimitExceeded, one_line
 from ors_client._json import decode
@@ -20,16 +20,16 @@ from ors_client._settings import Limits
 from ors_client._types import JSONObject
 from ors_client.record import CallRecord
 
-from ._index import NOT_RECORDED, Rehearsal, Scene, Script, listed
+from ._index import NOT_RECORDED, RecordedEnvironment, ReplaySession, Script, tool_list_json
 
 SESSION_SECONDS = 900.0
-"""When a session that nobody cares for is ended, as by the official servers."""
+"""After how long without a request a session is ended, as by the official servers."""
 
-_KEPT = 1024  # results that can be asked for again by their task id
+_MAX_RESULTS = 1024  # that can be requested again by their task id
 _LIMITS = Limits()  # of nesting: a record holds less, and what compares the two works recursively
-_LISTED = 20  # indices that a refusal names
-_CHUNK = 4096  # code points of a result in one event
-_ROUTES = {
+_MAX_INDICES = 20  # that an error message names
+_CHUNK_CHARS = 4096  # of a result in one event
+_SERVER_ROUTES = {
     "health": "GET",
     "version": "GET",
     "list_environments": "GET",
@@ -39,7 +39,7 @@ _ROUTES = {
     "delete": "POST",
     "delete_session": "POST",
 }
-_OF_ENVIRONMENT = {
+_ENVIRONMENT_ROUTES = {
     "tools": "GET",
     "splits": "GET",
     "tasks": "POST",
@@ -55,8 +55,8 @@ _OF_ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request; the names of its headers are in lower case."""
+class ReplayRequest:
+    """A request; its headers are looked up in lower case."""
 
     method: str
     target: str
@@ -65,14 +65,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What to answer: JSON, or events.
+class ReplayResponse:
+    """A response: JSON, or events.
 
     Args:
-        value: The body, where it is JSON.
+        value: The body, if it is JSON.
         events: Name and data of each; the first is sent at once.
-        seconds: What the recorded call took.
-        location: Where the route is.
+        seconds: How long the recorded call took.
+        location: Where a redirect leads.
     """
 
     status: int = 200
@@ -82,182 +82,187 @@ class Answer:
     location: str | None = None
 
 
-class _Refused(Exception):
-    """Raised where a request ends in an error's status."""
+class _RequestError(Exception):
+    """Raised when a request is answered with an error's status."""
 
     def __init__(self, status: int, detail: str) -> None:
-        self.answer = Answer(status, {"detail": detail})
+        self.response = ReplayResponse(status, {"detail": detail})
         super().__init__(detail)
 
 
 @dataclass(slots=True)
-class _Session:
-    """An open session, and when a client last cared for it."""
+class _OpenSession:
+    """A session, and when a client last used or pinged it."""
 
-    rehearsal: Rehearsal
-    seen: float
+    replay: ReplaySession
+    last_used: float
 
 
-class Answers:
-    """The server behind the wire: its sessions, and the results that it still holds.
+class Router:
+    """Answers requests; holds the open sessions and the latest results.
 
     Args:
-        script: What to answer from.
-        session_timeout: Seconds without a request to a session after which it is ended; a ping is one, too.
+        script: The record.
+        session_timeout: Seconds without a request or a ping after which a session is ended.
     """
 
     def __init__(self, script: Script, *, session_timeout: float = SESSION_SECONDS) -> None:
         self._script = script
         self._session_timeout = session_timeout
         self._now = 0.0
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the one longest uncared for comes first
-        self._results: OrderedDict[str, Answer] = OrderedDict()
+        self._sessions: OrderedDict[str, _OpenSession] = OrderedDict()  # the longest unused comes first
+        self._results: OrderedDict[str, ReplayResponse] = OrderedDict()
 
     def sessions(self, *, now: float) -> int:
-        """Return how many are open."""
-        self._end_forgotten(now)
+        """Return how many sessions are open."""
+        self._end_expired(now)
         return len(self._sessions)
 
-    def to(self, asked: Asked, *, now: float) -> Answer:
+    def respond(self, request: ReplayRequest, *, now: float) -> ReplayResponse:
         """Answer a request.
 
         Args:
-            asked: The request.
-            now: Seconds on a clock that only goes forward.
+            request: The request.
+            now: Seconds on a monotonic clock.
         """
-        self._end_forgotten(now)
+        self._end_expired(now)
         try:
-            return self._route(asked)
-        except _Refused as refused:
-            return refused.answer
+            return self._route(request)
+        except _RequestError as error:
+            return error.response
 
-    def _end_forgotten(self, now: float) -> None:
+    def _end_expired(self, now: float) -> None:
         self._now = now
-        while self._sessions and now - next(iter(self._sessions.values())).seen > self._session_timeout:
+        while self._sessions and now - next(iter(self._sessions.values())).last_used > self._session_timeout:
             self._sessions.popitem(last=False)
 
-    def _route(self, asked: Asked) -> Answer:
-        parts = [unquote(part) for part in urlsplit(asked.target).path.split("/") if part]
-        if len(parts) == 1 and parts[0] in _ROUTES:
-            _check_method(asked, _ROUTES[parts[0]])
-            return self._of_server(parts[0], asked)
-        if parts and parts[0].lower() not in self._script.scenes:
-            # A path without an environment is sent on to the first one, as the official servers do.
-            first = next(iter(self._script.scenes), None)
-            return Answer(308, location=f"/{first}{asked.target}") if first else Answer(404, {"detail": "Not Found"})
-        if len(parts) != 2 or parts[1] not in _OF_ENVIRONMENT:
-            raise _Refused(404, "Not Found")
-        _check_method(asked, _OF_ENVIRONMENT[parts[1]])
-        return self._of_environment(parts[0], parts[1], asked)
+    def _route(self, request: ReplayRequest) -> ReplayResponse:
+        parts = [unquote(part) for part in urlsplit(request.target).path.split("/") if part]
+        if len(parts) == 1 and parts[0] in _SERVER_ROUTES:
+            _check_method(request, _SERVER_ROUTES[parts[0]])
+            return self._respond_for_server(parts[0], request)
+        if parts and parts[0].lower() not in self._script.environments:
+            # A path without an environment is redirected to the first one, as by the official servers.
+            first = next(iter(self._script.environments), None)
+            if first is None:
+                raise _RequestError(404, "Not Found")
+            return ReplayResponse(308, location=f"/{quote(first, safe='')}{request.target}")
+        if len(parts) != 2 or parts[1] not in _ENVIRONMENT_ROUTES:
+            raise _RequestError(404, "Not Found")
+        _check_method(request, _ENVIRONMENT_ROUTES[parts[1]])
+        return self._respond_for_environment(parts[0], parts[1], request)
 
-    def _of_server(self, route: str, asked: Asked) -> Answer:
+    def _respond_for_server(self, route: str, request: ReplayRequest) -> ReplayResponse:
         match route:
             case "health" | "ping":
                 if route == "ping":
-                    self._session(asked)
-                return Answer(value={"status": "ok"})
+                    self._session(request)
+                return ReplayResponse(value={"status": "ok"})
             case "version":
-                return Answer(value={"version": "replay", "build_sha": None})
+                return ReplayResponse(value={"version": "replay", "build_sha": None})
             case "list_environments":
-                return Answer(value=list(self._script.scenes))
+                return ReplayResponse(value=list(self._script.environments))
             case "create_session":
-                return Answer(events=(("task_id", str(uuid.uuid4())), ("end", "")))
+                return ReplayResponse(events=(("task_id", str(uuid.uuid4())), ("end", "")))
             case "create":
-                return self._create(asked)
+                return self._create(request)
             case _:
-                session_id = _session_id(asked)
+                session_id = _session_id(request)
                 if route == "delete":
                     self._sessions.pop(session_id, None)
-                return Answer(value={"sid": session_id})
+                return ReplayResponse(value={"sid": session_id})
 
-    def _of_environment(self, name: str, route: str, asked: Asked) -> Answer:
-        scene = self._script.scenes[name.lower()]
+    def _respond_for_environment(self, name: str, route: str, request: ReplayRequest) -> ReplayResponse:
+        environment = self._script.environments[name.lower()]
         match route:
             case "tools":
-                return Answer(value=listed(scene.tools))
+                return ReplayResponse(value=tool_list_json(environment.tools))
             case "splits":
-                return Answer(value=[{"name": split, "type": _split_type(split)} for split in scene.splits])
+                splits = [{"name": split, "type": _split_type(split)} for split in environment.splits]
+                return ReplayResponse(value=splits)
             case "tasks" | "num_tasks" | "task" | "task_range":
-                return _tasks(scene, name, route, _body(asked))
+                return _tasks(environment, name, route, _body(request))
             case "prompt" | "messages":
-                take = self._session(asked).rehearsal.take
-                return Answer(value=take.prompt if route == "prompt" else take.messages)
+                episode = self._session(request).replay.episode
+                return ReplayResponse(value=episode.prompt if route == "prompt" else episode.messages)
             case "task_tools":
-                self._session(asked)
-                return Answer(value=listed(scene.tools))
+                self._session(request)
+                return ReplayResponse(value=tool_list_json(environment.tools))
             case "score_group":
-                raise _Refused(404, f"Environment {name!r} does not implement score_group")
+                raise _RequestError(404, f"Environment {name!r} does not implement score_group")
             case _:
-                return self._call(asked)
+                return self._call(request)
 
-    def _session(self, asked: Asked) -> _Session:
-        session_id = _session_id(asked)
+    def _session(self, request: ReplayRequest) -> _OpenSession:
+        session_id = _session_id(request)
         session = self._sessions.get(session_id)
         if session is None:
-            raise _Refused(404, "Active environment not found")
-        session.seen = self._now
+            raise _RequestError(404, "Active environment not found")
+        session.last_used = self._now
         self._sessions.move_to_end(session_id)
         return session
 
-    def _create(self, asked: Asked) -> Answer:
-        session_id, body = _session_id(asked), _body(asked)
+    def _create(self, request: ReplayRequest) -> ReplayResponse:
+        session_id, body = _session_id(request), _body(request)
         if session_id in self._sessions:
-            raise _Refused(400, "Session already exists")
+            raise _RequestError(400, "Session already exists")
         name = body.get("env_name")
-        scene = self._script.scenes.get(str(name).lower()) if name else next(iter(self._script.scenes.values()), None)
-        if scene is None:
-            raise _Refused(404, f"unknown environment {str(name)!r}")
+        environments = self._script.environments
+        environment = environments.get(str(name).lower()) if name else next(iter(environments.values()), None)
+        if environment is None:
+            raise _RequestError(404, f"unknown environment {str(name)!r}")
         given = body.get("task_spec")
-        place = scene.find_spec(cast("JSONObject", given) if isinstance(given, dict) else body)
-        if place is None:
-            raise _Refused(400, _missing(scene, cast("JSONObject", given) if isinstance(given, dict) else body))
-        self._sessions[session_id] = _Session(scene.begin(place), self._now)
-        return Answer(value={"sid": session_id})
+        spec = cast("JSONObject", given) if isinstance(given, dict) else body
+        task = environment.find_spec(spec)
+        if task is None:
+            raise _RequestError(400, _unknown_task(environment, spec))
+        self._sessions[session_id] = _OpenSession(environment.start_session(task), self._now)
+        return ReplayResponse(value={"sid": session_id})
 
-    def _call(self, asked: Asked) -> Answer:
-        rehearsal, body = self._session(asked).rehearsal, _body(asked)
+    def _call(self, request: ReplayRequest) -> ReplayResponse:
+        session, body = self._session(request).replay, _body(request)
         tool, arguments, task_id = body.get("name"), body.get("input"), body.get("task_id")
         if not isinstance(tool, str) or not isinstance(arguments, dict):
-            raise _Refused(422, "name is a string and input an object")
+            raise _RequestError(422, "name is a string and input an object")
         if task_id is not None:
-            return self._results.get(str(task_id)) or Answer(events=(("error", "unknown task_id"),))
+            return self._results.get(str(task_id)) or ReplayResponse(events=(("error", "unknown task_id"),))
         task_id = uuid.uuid4().hex
         seconds = 0.0
-        if rehearsal.finished:
-            events = _result(_refusal("The episode is over.", "episode_finished"))
+        if session.finished:
+            events = _result_events(_rejection("The episode is over.", "episode_finished"))
         else:
-            found = rehearsal.call(tool, cast("JSONObject", arguments))
+            found = session.call(tool, cast("JSONObject", arguments))
             if isinstance(found, str):
-                events = _result(_refusal(found, NOT_RECORDED))
+                events = _result_events(_rejection(found, NOT_RECORDED))
             else:
-                events, seconds = _recorded(found), found.seconds
-        answer = self._results[task_id] = Answer(events=(("task_id", task_id), *events), seconds=seconds)
-        while len(self._results) > _KEPT:
+                events, seconds = _call_events(found), found.seconds
+        response = self._results[task_id] = ReplayResponse(events=(("task_id", task_id), *events), seconds=seconds)
+        while len(self._results) > _MAX_RESULTS:
             self._results.popitem(last=False)
-        return answer
+        return response
 
 
-def _check_method(asked: Asked, method: str) -> None:
-    if asked.method != method:
-        raise _Refused(405, "Method Not Allowed")
+def _check_method(request: ReplayRequest, method: str) -> None:
+    if request.method != method:
+        raise _RequestError(405, "Method Not Allowed")
 
 
-def _session_id(asked: Asked) -> str:
-    session_id = asked.headers.get("x-session-id", "").strip()
+def _session_id(request: ReplayRequest) -> str:
+    session_id = request.headers.get("x-session-id", "").strip()
     if not session_id:
-        raise _Refused(400, "X-Session-ID header is required")
+        raise _RequestError(400, "X-Session-ID header is required")
     return session_id
 
 
-def _body(asked: Asked) -> JSONObject:
+def _body(request: ReplayRequest) -> JSONObject:
     try:
-        value = decode(asked.body.decode(), limits=_LIMITS)
+        value = decode(request.body.decode(), limits=_LIMITS)
     except LimitExceeded:
-        raise _Refused(422, f"the body is nested more than {_LIMITS.schema_depth} levels deep") from None
+        raise _RequestError(422, f"the body is nested more than {_LIMITS.schema_depth} levels deep") from None
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise _Refused(422, "the body is no JSON object")
+        raise _RequestError(422, "the body is no JSON object")
     return value
 
 
@@ -265,52 +270,52 @@ def _split_type(name: str) -> str:
     return name if name in {"train", "validation", "test"} else "validation"
 
 
-def _tasks(scene: Scene, name: str, route: str, body: JSONObject) -> Answer:
+def _tasks(environment: RecordedEnvironment, name: str, route: str, body: JSONObject) -> ReplayResponse:
     split = body.get("split")
-    if not isinstance(split, str) or split not in scene.splits:
-        raise _Refused(400, "Invalid split")
-    indices = scene.indices(split)
+    if not isinstance(split, str) or split not in environment.splits:
+        raise _RequestError(400, "Invalid split")
+    indices = environment.indices(split)
     if route == "num_tasks":
-        return Answer(value={"num_tasks": len(indices)})
+        return ReplayResponse(value={"num_tasks": len(indices)})
     if route == "task":
         index = body.get("index")
-        place = scene.find(split, index) if isinstance(index, int) else None
-        if place is None:
-            raise _Refused(400, "Invalid index")
-        return Answer(value={"task": scene.spec(place), "env_name": name})
-    specs = [scene.spec((split, index)) for index in indices]
+        task = environment.find(split, index) if isinstance(index, int) else None
+        if task is None:
+            raise _RequestError(400, "Invalid index")
+        return ReplayResponse(value={"task": environment.spec(task), "env_name": name})
+    specs = [environment.spec((split, index)) for index in indices]
     bounds = (body.get("start"), body.get("stop")) if route == "task_range" else (None, None)
     if not all(bound is None or isinstance(bound, int) for bound in bounds):
-        raise _Refused(422, "start and stop are integers")
-    return Answer(value={"tasks": specs[slice(*bounds)], "env_name": name})
+        raise _RequestError(422, "start and stop are integers")
+    return ReplayResponse(value={"tasks": specs[slice(*bounds)], "env_name": name})
 
 
-def _missing(scene: Scene, asked: JSONObject) -> str:
-    split, index = asked.get("split"), asked.get("index")
+def _unknown_task(environment: RecordedEnvironment, spec: JSONObject) -> str:
+    split, index = spec.get("split"), spec.get("index")
     if not isinstance(split, str) or not isinstance(index, int):
-        return f"The task {one_line(json.dumps(asked))} is not in the record"
-    recorded = sorted(scene.indices(split))
-    shown = ", ".join(map(str, recorded[:_LISTED])) + (", ..." if len(recorded) > _LISTED else "")
+        return f"The task {one_line(json.dumps(spec))} is not in the record"
+    recorded = sorted(environment.indices(split))
+    shown = ", ".join(map(str, recorded[:_MAX_INDICES])) + (", ..." if len(recorded) > _MAX_INDICES else "")
     return f"Task {index} of split {split!r} is not in the record, which has: {shown or 'none of that split'}"
 
 
-def _refusal(error: str, reason: str | None) -> JSONObject:
+def _rejection(error: str, reason: str | None) -> JSONObject:
     return {"ok": False, "error": error} | ({"reason": reason} if reason else {})
 
 
-def _recorded(call: CallRecord) -> tuple[tuple[str, str], ...]:
+def _call_events(call: CallRecord) -> tuple[tuple[str, str], ...]:
     if call.error is not None and call.kind == "ToolRejected":
-        return _result(_refusal(call.error, None))
+        return _result_events(_rejection(call.error, None))
     if call.error is not None:
         return (("error", call.error),)
     blocks: list[Any] = call.blocks if call.blocks is not None else []
     if call.blocks is None and call.output:
         blocks = [{"type": "text", "text": call.output, "detail": None}]
     output = {"blocks": blocks, "metadata": call.metadata, "reward": call.reward, "finished": call.finished}
-    return _result({"ok": True, "output": output})
+    return _result_events({"ok": True, "output": output})
 
 
-def _result(value: JSONObject) -> tuple[tuple[str, str], ...]:
+def _result_events(value: JSONObject) -> tuple[tuple[str, str], ...]:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    pieces = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
+    pieces = [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]
     return (*(("chunk", piece) for piece in pieces[:-1]), ("end", pieces[-1]))

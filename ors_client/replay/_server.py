@@ -1,6 +1,6 @@
 """The HTTP server of a replay, on asyncio.
 
-Knows how a request becomes the router's value, and how the router's answer is written. Knows nothing of what is asked.
+Turns aiohttp's requests into the router's, and writes the router's responses. Knows nothing of routes and records.
 Made for tests on one machine, it listens on the loopback address unless told otherwise.
 """
 
@@ -20,7 +20,7 @@ import anyio
 from ors_client.record import read
 
 from ._index import Script
-from ._router import SESSION_SECONDS, Answer, Answers, Asked
+from ._router import SESSION_SECONDS, ReplayRequest, ReplayResponse, Router
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Drop aiohttp's errors about clients that speak no HTTP or go away: those that can listen get an answer."""
+    """Drop aiohttp's errors about clients that speak no HTTP or go away: those that can listen get an found."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ConnectionError) and not type(error).__module__.startswith("aiohttp.")
 
@@ -44,14 +44,14 @@ _logger.addFilter(_is_own_fault)
 
 
 class Replay:
-    """A server that answers from a record, as an async context manager; for asyncio.
+    """A server that answers from a record; an async context manager, for asyncio.
 
     Args:
-        script: A record's file, or what was read from one.
+        script: The path of a record, or a `Script`.
         host: The address to listen on.
-        port: 0 takes a free one.
-        pace: By how much the recorded seconds of a call are multiplied; 0 answers at once.
-        session_timeout: Seconds after which a session that is neither used nor pinged is ended, as by other servers.
+        port: 0 takes a free port.
+        pace: Factor on the recorded duration of a call; 0 answers at once.
+        session_timeout: Seconds without a request or a ping after which a session is ended, as by other servers.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Replay:
         session_timeout: float = SESSION_SECONDS,
     ) -> None:
         self.script = script if isinstance(script, Script) else Script(read(script))
-        self._answers = Answers(self.script, session_timeout=session_timeout)
+        self._router = Router(self.script, session_timeout=session_timeout)
         self._host = host
         self._port = port
         self._pace = pace
@@ -74,7 +74,7 @@ class Replay:
         """Start to listen.
 
         Raises:
-            OSError: The port can't be had.
+            OSError: The port is in use or not allowed.
         """
         from aiohttp import web  # noqa: PLC0415 - most users of the package never start a server
 
@@ -116,13 +116,14 @@ class Replay:
     @property
     def sessions(self) -> int:
         """How many sessions are open."""
-        return self._answers.sessions(now=time.monotonic())
+        return self._router.sessions(now=time.monotonic())
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web  # noqa: PLC0415 - see `__aenter__`
 
-        asked = Asked(request.method, request.rel_url.raw_path_qs, request.headers, await request.read())
-        answer = self._answers.to(asked, now=time.monotonic())
+        target, body = request.rel_url.raw_path_qs, await request.read()
+        asked = ReplayRequest(request.method, target, request.headers, body)
+        answer = self._router.respond(asked, now=time.monotonic())
         if answer.location is not None:
             return web.Response(status=answer.status, headers={"location": answer.location})
         if answer.events is None:
@@ -134,15 +135,15 @@ class Replay:
             await response.write(event)
         return response
 
-    async def _events(self, answer: Answer) -> AsyncIterator[bytes]:
-        for place, (name, text) in enumerate(answer.events or ()):
-            if place == 1:
-                left = answer.seconds * self._pace
+    async def _events(self, response: ReplayResponse) -> AsyncIterator[bytes]:
+        for index, (name, text) in enumerate(response.events or ()):
+            if index == 1:
+                left = response.seconds * self._pace
                 while left > 0:
                     await asyncio.sleep(min(left, _COMMENT_SECONDS))
                     left -= _COMMENT_SECONDS
                     if left > 0:
                         yield b": ping\r\n\r\n"
-            # Only these three end a line of a stream; splitlines() would also break at U+2028.
+            # Only these three end a line of an event stream; splitlines() also splits at U+2028.
             lines = "".join(f"data: {line}\r\n" for line in _LINE_ENDS.split(text))
             yield f"event: {name}\r\n{lines}\r\n".encode(errors="replace")
