@@ -15,7 +15,6 @@ from ._advice import advice
 from ._charts import bar, bounds_of, line_chart
 from ._figures import Figures, bins
 from ._reading import Sample, sample
-from ._style import STYLE
 from ._text import Room, duration, escaped, number, percent
 from ._transcript import transcript
 
@@ -80,11 +79,12 @@ def _page(title: str, figures: Figures, chosen: Sample) -> str:
         _tasks(figures),
         _transcripts(figures, chosen),
     ]
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escaped(title)}</title><style>{STYLE}</style></head>"
+        f"<title>{escaped(title)}</title><style>{style}</style></head>"
         f"<body><main>{''.join(sections)}</main></body></html>\n"
     )
 
