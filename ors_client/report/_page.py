@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ._advice import advice
 from ._charts import bar, bounds_of, line_chart
-from ._figures import Figures, bins
+from ._figures import FailureFigures, Figures, bins, labels
 from ._reading import Sample, sample
 from ._text import Room, duration, escaped, number, percent
 from ._transcript import transcript
@@ -149,14 +148,13 @@ def _curves(figures: Figures) -> str:
 
 
 def _entries(figures: Figures) -> str:
-    told = figures.differing
-    if not told:
+    differing = figures.differing
+    if not differing:
         return ""
     ranked = sorted(figures.compared.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
     rows: list[tuple[str, ...]] = []
     for (model, environment), entry in ranked[:_ENTRIES]:
-        names = {"environment": environment or "?", "model": model or "?"}
-        first, *others = (names[name] for name in told)
+        first, *others = labels(differing, model=model, environment=environment)
         passed = figures.pass_at(1, entry=(model, environment)) if entry.rewards else None
         rows.append(
             (
@@ -167,37 +165,35 @@ def _entries(figures: Figures) -> str:
                 percent(len(entry.rewards) / entry.episodes),
             )
         )
-    title = " and ".join(told)
+    title = " and ".join(differing)
     table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows)
     return f"<h2>By {title}</h2>" + table + _more(len(ranked), _ENTRIES, "rows")
 
 
 def _failures(figures: Figures) -> str:
-    kinds = figures.failures
-    unscored = figures.statuses["unscored"]
-    if unscored:
-        kinds["unscored"] = unscored
-    if not kinds:
+    failures = figures.failure_rows[:20]
+    if not failures:
         return ""
-    ranked = kinds.most_common(20)
     rows = [
-        (escaped(kind[:120]), f"{count:,}", percent(count / figures.episodes), bar(count / figures.episodes))
-        for kind, count in ranked
+        (
+            escaped(row.kind[:120]),
+            f"{row.episodes:,}",
+            percent(row.episodes / figures.episodes),
+            bar(row.episodes / figures.episodes),
+        )
+        for row in failures
     ]
     note = (
         '<p class="note">Broken by the infrastructure (failed), ended by a budget (cut), or never scored by the '
         "environment (unscored).</p>"
     )
     columns = ["kind", "#episodes", "#share", "|of all episodes"]
-    return (
-        "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(figures, kind) for kind, _ in ranked]) + note
-    )
+    return "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(row) for row in failures]) + note
 
 
-def _reason(figures: Figures, kind: str) -> str:
-    message, cure = figures.messages.get(kind), advice(kind)
-    told = f"<p>The first: {escaped(message[:300])}</p>" if message else ""
-    return told + (f"<p>Try: {escaped(cure)}</p>" if cure else "")
+def _reason(row: FailureFigures) -> str:
+    message = f"<p>The first: {escaped(row.message[:300])}</p>" if row.message else ""
+    return message + (f"<p>Try: {escaped(row.advice)}</p>" if row.advice else "")
 
 
 def _pass_curve(figures: Figures) -> str:
@@ -212,8 +208,8 @@ def _pass_curve(figures: Figures) -> str:
 def _tools(figures: Figures) -> str:
     if not figures.tools:
         return ""
-    ranked = sorted(figures.tools.items(), key=lambda item: -sum(item[1].seconds))
-    whole = max(sum(ranked[0][1].seconds), 1e-9)
+    ranked = figures.slowest_tools
+    whole = max(ranked[0][1].total_seconds, 1e-9)
     rows = [
         (
             escaped(name[:120]),
@@ -222,8 +218,8 @@ def _tools(figures: Figures) -> str:
             duration(tool.percentile(0.5)),
             duration(tool.percentile(0.95)),
             duration(max(tool.seconds)),
-            duration(sum(tool.seconds)),
-            bar(sum(tool.seconds) / whole),
+            duration(tool.total_seconds),
+            bar(tool.total_seconds / whole),
         )
         for name, tool in ranked[:_TOOLS]
     ]
@@ -250,15 +246,15 @@ def _timing(figures: Figures) -> str:
 
 
 def _tasks(figures: Figures) -> str:
-    tried = [(place, task) for place, task in figures.tasks.items() if task.rewards]
+    tried = [(key, task) for key, task in figures.tasks.items() if task.rewards]
     if len(tried) < 2:
         return ""
-    told = figures.differing
+    differing = figures.differing
     ranked = sorted(tried, key=lambda item: (sum(item[1].rewards) / len(item[1].rewards), -item[1].tried))
     rows = [
         (
             escaped(f"{split or '?'}/{'?' if index is None else index}")
-            + _small(*("environment" in told) * (environment or "?",), *("model" in told) * (model or "?",)),
+            + _small(*labels(differing, model=model, environment=environment)),
             f"{task.tried:,}",
             f"{task.passed:,}",
             number(sum(task.rewards) / len(task.rewards)),
@@ -273,8 +269,8 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
     if not chosen.shown:
         return ""
     room = Room()
-    told = figures.differing
-    shown = "".join(transcript(line, why, episode, room, told=told) for line, why, episode in chosen.shown)
+    differing = figures.differing
+    shown = "".join(transcript(line, why, episode, room, differing=differing) for line, why, episode in chosen.shown)
     count = len(chosen.shown)
     note = (
         "The only episode."

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ors_client.record import CallRecord, EpisodeRecord
 
+from ._figures import labels
 from ._text import Room, duration, escaped, number
 
 _MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
 
 
-def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, told: Iterable[str] = ()) -> str:
+def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, differing: Sequence[str] = ()) -> str:
     """Return an episode that opens without a script.
 
     Args:
@@ -21,13 +22,13 @@ def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, told:
         why: Why it is shown.
         episode: The episode.
         room: What is left of the page.
-        told: Which of its fields its heading tells, as other episodes have others.
+        differing: Which of environment and model its heading names, as other episodes have others.
     """
     task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
     attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
     calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
     took = "" if episode.seconds is None else f", {duration(episode.seconds)}"
-    names = " · ".join(str(getattr(episode, name) or "?")[:120] for name in told)
+    names = " · ".join(name[:120] for name in labels(differing, model=episode.model, environment=episode.environment))
     head = (
         f'<span class="task">{escaped(task)}</span>'
         + f'<span class="sub">{escaped(names)}</span>' * bool(names)

@@ -363,7 +363,7 @@ def test_report_counts_one_as_one_and_says_what_is_ranked(ors, page_of, tmp_path
     page_of(episode(calls=[wrong], status="cut: turns"))
     said = ors("report", tmp_path / "a.jsonl").stdout
     assert "episodes     1, of 1 task\n" in said
-    assert "slowest tools, by the median call\n  1.0 s  echo, 1 call, 1 error\n" in said
+    assert "slowest tools, by the time of all calls\n  1.0 s  echo, 1 call, 1 error, median 1.0 s\n" in said
     assert "  1  cut: turns\n     try: If episodes need more replies of the model: --max-turns N\n" in said
 
 
