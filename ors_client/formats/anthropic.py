@@ -27,9 +27,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
 from ._calls import call_block, fitting_id, sent_arguments
 from ._format import Format, foreign, given_back, items, own, parameters, signed_elsewhere
+from ._normalize import Holds, arranged
 
 _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}

@@ -30,9 +30,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
 from ._calls import call_block, sent_arguments, tool_calls, tool_of_call
 from ._format import Format, foreign, given_back, items, own, parameters
+from ._normalize import Holds, arranged
 
 _NAME = "google"
 _OWN_ID = "call_without_id_"

@@ -27,9 +27,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
 from ._calls import ToolCall, call_block, sent_arguments, tool_calls, tool_result
 from ._format import Format, foreign, given_back, items, parameters
+from ._normalize import Holds, arranged
 
 _NAME = "mcp"
 

@@ -26,9 +26,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
 from ._calls import arguments_text, call_block, fitting_id
 from ._format import Format, data_url, foreign, given_back, items, own, parameters, split_data_url
+from ._normalize import Holds, arranged
 
 _NAME = "openai_responses"
 _LONGEST_ID = 64  # the API refuses longer ids of calls
