@@ -89,7 +89,7 @@ def call_block(name: str, call_id: str, arguments: object, detail: JSONObject | 
         except (TypeError, ValueError) as error:
             problem = f"The arguments are no JSON: {str(error).rstrip('.')}."
     if problem is not None:
-        kept = {_BROKEN: arguments if isinstance(arguments, str) else _shown(arguments), "problem": problem}
+        kept = {_BROKEN: arguments if isinstance(arguments, str) else _repr(arguments), "problem": problem}
         return ToolCallBlock(id=call_id, name=name, detail={**(detail or {}), **kept})
     return ToolCallBlock(id=call_id, name=name, input=cast("JSONObject", given), detail=detail)
 
@@ -100,13 +100,13 @@ def arguments_text(block: ToolCallBlock) -> str:
     return broken if isinstance(broken, str) else json.dumps(block.input, ensure_ascii=False, allow_nan=False)
 
 
-def sent_arguments(block: ToolCallBlock) -> JSONObject:
+def arguments_object(block: ToolCallBlock) -> JSONObject:
     """Return a call's arguments as an object; broken ones stand in it as the model wrote them."""
     broken = (block.detail or {}).get(_BROKEN)
     return block.input if broken is None else {_BROKEN: broken}
 
 
-def fitting_id(call_id: str, *, longest: int) -> str:
+def valid_id(call_id: str, *, longest: int) -> str:
     """Return the id if it is one that providers take, or one made from it, the same for the call and its result.
 
     Args:
@@ -118,12 +118,12 @@ def fitting_id(call_id: str, *, longest: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[: longest - 13]}_{mark}"
 
 
-def tool_of_call(messages: Iterable[Message]) -> dict[str, str]:
+def tool_names_by_call_id(messages: Iterable[Message]) -> dict[str, str]:
     """Map the ids of a conversation's calls to the server's names of their tools."""
     return {call.call_id: call.tool for message in messages for call in tool_calls(message)}
 
 
-def _shown(arguments: object) -> str:
+def _repr(arguments: object) -> str:
     try:
         return repr(arguments)
     except RecursionError:
