@@ -271,7 +271,7 @@ def test_nothing_in_a_record_becomes_markup(page_of):
 def test_image_of_a_type_that_can_hold_a_script_is_not_shown(page_of):
     image = {"type": "image", "data": PNG, "mimeType": "image/svg+xml"}
     page = page_of(episode(messages=[{"role": "user", "blocks": [image]}]))
-    assert "svg+xml, not shown" in page
+    assert "[1 image not shown: image/svg+xml]" in page
     assert "data:image/svg" not in page
 
 
