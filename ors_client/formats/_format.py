@@ -1,7 +1,7 @@
-"""What all formats share: their public face, and how they read what they do not control.
+"""The interface of all formats, and what they share.
 
-Sources are named in each format's module. Readers take dicts as a provider's package dumps them: fields that are `None`
-or not there mean the same.
+Each format's module names its sources. Formats read dicts as a provider's package dumps them: an absent field means
+the same as `None`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Format(ABC):
 
     @abstractmethod
     def messages(self, request: Mapping[str, Any]) -> list[Message]:
-        """Read the conversation of a request; the tools have the server's names again."""
+        """Read the conversation of a request; tools get the server's names back."""
 
     @abstractmethod
     def reply(self, reply: Any) -> Message:
@@ -65,7 +65,7 @@ class Format(ABC):
         """Return what to append to a conversation that is kept in the provider's shape.
 
         Args:
-            answered: All calls of one reply, each with its output, its error, or what else went wrong, in words.
+            answered: All calls of one reply, each with its output, its error, or a description of another problem.
         """
         pairs = list(answered)
         calls: list[Block] = [ToolCallBlock(id=call.call_id, name=call.tool) for call, _ in pairs]

@@ -48,6 +48,12 @@ def normalize_messages(messages: Iterable[Message], capabilities: Capabilities) 
     return list(_Normalizer(capabilities).normalize(messages))
 
 
+def normalize_content(blocks: Iterable[Block], capabilities: Capabilities) -> list[Block]:
+    """Return blocks that a provider accepts in a user message; results belong to calls, and are left out."""
+    message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
+    return [block for turn in normalize_messages([message], capabilities) for block in turn.blocks]
+
+
 def _as_text(block: Block) -> list[Block]:
     """Return text in place of a block that can't be sent where it is."""
     match block:

@@ -29,7 +29,7 @@ from ors_client._types import (
 
 from ._calls import arguments_object, call_block, valid_id
 from ._format import Format, format_detail, is_signed_by_other_format, items, parameters, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
@@ -72,8 +72,7 @@ class Anthropic(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `TextBlockParam`s and `ImageBlockParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return _content([block for turn in normalize_messages([message], _CAPABILITIES) for block in turn.blocks])
+        return _content(normalize_content(blocks, _CAPABILITIES))
 
     def _tool(self, spec: ToolSpec) -> JSONObject:
         description = {"description": spec.description} if spec.description else {}

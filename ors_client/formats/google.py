@@ -32,7 +32,7 @@ from ors_client._types import (
 
 from ._calls import arguments_object, call_block, tool_calls, tool_names_by_call_id
 from ._format import Format, format_detail, items, parameters, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "google"
 _GENERATED_ID = "call_without_id_"
@@ -83,8 +83,7 @@ class Google(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `Part`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return _parts([block for turn in normalize_messages([message], _CAPABILITIES) for block in turn.blocks])
+        return _parts(normalize_content(blocks, _CAPABILITIES))
 
     def _declaration(self, spec: ToolSpec) -> JSONObject:
         description = {"description": spec.description} if spec.description else {}

@@ -29,7 +29,7 @@ from ors_client._types import (
 
 from ._calls import ToolCall, arguments_object, call_block, tool_calls, tool_result
 from ._format import Format, items, parameters, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "mcp"
 
@@ -80,8 +80,7 @@ class MCP(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `TextContent`s and `ImageContent`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return self._content([block for turn in normalize_messages([message], _CAPABILITIES) for block in turn.blocks])
+        return self._content(normalize_content(blocks, _CAPABILITIES))
 
     def call(self, params: Mapping[str, Any]) -> ToolCall:
         """Read the parameters of a `tools/call` request, which has no id of its own."""
@@ -92,7 +91,7 @@ class MCP(Format):
         """Return a `CallToolResult`.
 
         Args:
-            outcome: The tool's output, its error, or what else went wrong, in words.
+            outcome: The tool's output, its error, or a description of another problem.
         """
         result = tool_result(ToolCall(tool=""), outcome)
         return {"content": self.content(result.blocks), "isError": result.is_error}

@@ -29,7 +29,7 @@ from ors_client._types import (
 
 from ._calls import arguments_text, call_block, valid_id
 from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_chat"
 _LONGEST_ID = 40  # the API refuses longer ids of calls
@@ -91,8 +91,7 @@ class OpenAIChat(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `ChatCompletionContentPartParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return [_part(block) for turn in normalize_messages([message], self._capabilities) for block in turn.blocks]
+        return [_part(block) for block in normalize_content(blocks, self._capabilities)]
 
     def _function(self, spec: ToolSpec) -> JSONObject:
         description = {"description": spec.description} if spec.description else {}
@@ -131,7 +130,7 @@ class OpenAIChat(Format):
             elif isinstance(block, ReasoningBlock):
                 thoughts.append(block.text)
             elif (raw := unwrap_native(_NAME, block)) is not None and kind in _FIELDS:
-                # Spoken answers are named when given back, not sent.
+                # An audio answer is sent back by its id.
                 fields[kind] = {"id": raw.get("id")} if kind == "audio" else raw
             elif raw is not None and kind == "custom":
                 calls.append(raw)

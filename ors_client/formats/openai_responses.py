@@ -28,7 +28,7 @@ from ors_client._types import (
 
 from ._calls import arguments_text, call_block, valid_id
 from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_responses"
 _LONGEST_ID = 64  # the API refuses longer ids of calls
@@ -80,8 +80,7 @@ class OpenAIResponses(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `ResponseInputContentParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return [_part(block) for turn in normalize_messages([message], _CAPABILITIES) for block in turn.blocks]
+        return [_part(block) for block in normalize_content(blocks, _CAPABILITIES)]
 
     def _function(self, spec: ToolSpec) -> JSONObject:
         description = {"description": spec.description} if spec.description else {}

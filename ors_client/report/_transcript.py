@@ -1,4 +1,4 @@
-"""One episode as HTML to read: what it began with, what the model said and called, and what came back."""
+"""One episode as HTML: its prompt, what the model wrote and called, and the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
 def transcript(
     line: int, why: str, episode: EpisodeRecord, budget: PageBudget, *, differing: Sequence[str] = ()
 ) -> str:
-    """Return an episode that opens without a script.
+    """Return an episode that the reader can open, without a script.
 
     Args:
         line: Its number in the record.
