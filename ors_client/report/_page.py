@@ -43,7 +43,7 @@ def write_report(
         OSError: The record can't be read, or the page can't be written.
     """
     figures, chosen = sample(record, passing=passing, transcripts=transcripts)
-    _write(Path(page), _page(title or Path(record).name, figures, chosen))
+    _write(Path(page), _render(title or Path(record).name, figures, chosen))
     return figures
 
 
@@ -65,7 +65,7 @@ def _write(page: Path, text: str) -> None:
             raise
 
 
-def _page(title: str, figures: Figures, chosen: Sample) -> str:
+def _render(title: str, figures: Figures, chosen: Sample) -> str:
     sections = [
         _head(title, figures, chosen),
         _tiles(figures),

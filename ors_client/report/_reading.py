@@ -40,12 +40,12 @@ def summarise(
     Raises:
         OSError: The record can't be read.
     """
-    return _summarize(path, passing=passing, model=model, environment=environment)[0]
+    return _read_figures(path, passing=passing, model=model, environment=environment)[0]
 
 
 def sample(path: str | os.PathLike[str], *, passing: float, transcripts: int) -> tuple[Figures, Sample]:
     """Return the figures of a record, and at most `transcripts` of its episodes."""
-    figures, summaries, superseded = _summarize(path, passing=passing)
+    figures, summaries, superseded = _read_figures(path, passing=passing)
     chosen = _choose(summaries, transcripts)
     shown = [(number, chosen[number], episode) for number, episode in numbered(path, only=chosen)]
     return figures, Sample(shown, superseded)
@@ -59,7 +59,7 @@ class _EpisodeSummary:
     calls: int
 
 
-def _summarize(
+def _read_figures(
     path: str | os.PathLike[str], *, passing: float, model: str | None = None, environment: str | None = None
 ) -> tuple[Figures, list[_EpisodeSummary], int]:
     figures, summaries, superseded = Figures(passing=passing), list[_EpisodeSummary](), 0

@@ -367,6 +367,14 @@ def test_report_counts_one_as_one_and_says_what_is_ranked(ors, page_of, tmp_path
     assert "  1  cut: turns\n     try: If episodes need more replies of the model: --max-turns N\n" in said
 
 
+def test_page_and_terminal_rank_tools_alike(ors, page_of, tmp_path):
+    often, long = CallRecord(tool="often", seconds=1.0), CallRecord(tool="long", seconds=5.0)
+    page = page_of(episode(calls=[long, *[often] * 10]))
+    said = ors("report", tmp_path / "a.jsonl").stdout
+    assert re.findall(r"<td>(often|long)</td>", page) == ["often", "long"]
+    assert re.findall(r"(\S+ s)  (often|long),", said) == [("10.0 s", "often"), ("5.0 s", "long")]
+
+
 def test_report_as_json_is_one_object_for_programs(ors, page_of, tmp_path):
     page_of(episode())
     told = json.loads(ors("report", tmp_path / "a.jsonl", "-o", tmp_path / "b.html", "--json").stdout)
