@@ -11,7 +11,7 @@ import typer
 from ors_client.record import read
 from ors_client.replay import Replay, Script
 from ors_client.replay import read_tools as parse_tools
-from ors_client.replay._answers import SESSION_SECONDS
+from ors_client.replay._router import SESSION_SECONDS
 
 from .command import Misuse
 from .output import out, show_note
@@ -82,9 +82,9 @@ def replay(
 
 
 def _tell_gaps(script: Script) -> None:
-    for name, scene in script.scenes.items():
-        for split in scene.splits:
-            indices = enumerate(scene.indices(split))
+    for name, environment in script.environments.items():
+        for split in environment.splits:
+            indices = enumerate(environment.indices(split))
             moved = [f"{place} opens task {index}" for place, index in indices if place != index]
             if moved:
                 more = f" and {len(moved) - _GAPS} more" if len(moved) > _GAPS else ""
