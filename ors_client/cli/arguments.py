@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ors_client import JSONValue, ToolSpec
 
-from .values import read_json
+from .json_input import read_json
 
 _SCALARS = ("string", "integer", "number", "boolean")
 _SHOWN = 60  # characters of a nested type in a menu

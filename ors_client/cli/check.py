@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ors_client import KeepalivePolicy
 
+from .check_report import Demand, Described, Problem, Report
 from .command import (
     INTERRUPTED,
     PROBLEMS,
@@ -24,9 +25,8 @@ from .command import (
     TaskOption,
     read_secrets,
 )
-from .diagnosis import Doctor
-from .findings import Demand, Described, Problem, Report
 from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
+from .server_check import Doctor
 from .signals import until_told
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life

@@ -22,7 +22,7 @@ import ors_client
 from ors_client._credentials import Secrets, encode_header, environment
 from ors_client._layout import resolve
 
-from .cures import cures
+from .hints import cures
 from .output import show_error, show_json, show_note
 from .stopping import leaving_when_told
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError, ToolOutput, ToolSpec
 
 from .arguments import Argument, read_arguments, signature
+from .block_printer import Reader
 from .command import (
     INTERRUPTED,
     PLAYERS_PATIENCE,
@@ -25,10 +26,9 @@ from .command import (
     choose_split,
     read_secrets,
 )
-from .look import IMAGES, ImagesOption
+from .listing import IMAGES, ImagesOption
 from .output import err, one_line, out, plain, show, show_error, show_json_line, show_note
 from .script import Call, Followed, Script, lines
-from .transcript import Reader
 
 _LINE = 72  # characters of a description beside its tool
 _FINAL, _QUIT = "m", "q"

@@ -32,11 +32,11 @@ from .command import (
     read_secrets,
     tell,
 )
-from .cures import connection_cures
 from .figures import as_json, show_figures
+from .hints import connection_cures
+from .json_input import read_json
 from .output import err, one_line, out, plain, show_error, show_json, show_note
 from .signals import until_told
-from .values import read_json
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
 from .command import Misuse
-from .values import read_json
+from .json_input import read_json
 
 _NAMED = 8  # lines that a message names
 _COUNTED = 1000  # lines after the end of the episode: a pipe may have no last one

@@ -37,7 +37,7 @@ from ors_client._errors import (
 )
 from ors_client._transport import BodySecretsRefused, NotYet
 from ors_client.cli.command import Target
-from ors_client.cli.cures import cures
+from ors_client.cli.hints import cures
 from ors_client.evaluation import ChatModel, ModelError, ModelRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}

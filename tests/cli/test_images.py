@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ors_client import ImageBlock
-from ors_client.cli.pictures import Album, drawing, protocol
+from ors_client.cli.images import Album, drawing, protocol
 
 
 def _image(content, mime_type="image/png"):

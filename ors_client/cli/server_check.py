@@ -33,10 +33,10 @@ from ors_client import (
 )
 from ors_client._credentials import Secrets
 
+from .check_report import Described, Problem, Report
 from .command import DOCTORS_PATIENCE, Target
-from .cures import cures
-from .findings import Described, Problem, Report
-from .wire import Listener
+from .hints import cures
+from .recording_transport import Listener
 
 # Training pings every ten seconds; a doctor need not wait for so long to see one answered.
 _PINGS = KeepalivePolicy(interval=0.5)

@@ -15,6 +15,7 @@ from rich.text import Text
 from ors_client import Environment, ORSError, Task, TaskRef, ToolList
 
 from .arguments import Argument, read_arguments
+from .block_printer import Reader
 from .command import (
     PLAYERS_PATIENCE,
     SecretHostsOption,
@@ -26,7 +27,6 @@ from .command import (
     read_secrets,
 )
 from .output import hanging, one_line, out, plain, show, show_json, show_note, show_table
-from .transcript import Reader
 
 ImagesOption = Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The folder for images.")]
 IMAGES = Path("ors-images")

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
 
+from .images import Album, Protocol, drawing, protocol
 from .output import one_line, out, plain
-from .pictures import Album, Protocol, drawing, protocol
 
 _ARGUMENTS = 400  # characters of a call's arguments in a line
 
