@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
 
-_IDLE_SECONDS = 4.0  # uvicorn closes idle connections after five
+from ors_client._proxies import transport_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class _Transport(httpx.AsyncBaseTransport):
         origin = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
         inner = self._inner.get(origin)
         if inner is None:
-            inner = self._inner[origin] = _plain_transport(request.url)
+            inner = self._inner[origin] = transport_for(request.url)
         began = time.monotonic()
         response = await inner.handle_async_request(request)
         self._listener.note(request, response, time.monotonic() - began)
@@ -86,16 +85,6 @@ class _Transport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         for inner in self._inner.values():
             await inner.aclose()
-
-
-def _plain_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
-    """Return a transport that honours the proxies and certificates of the environment's variables."""
-    place = url.host if url.port is None else f"{url.host}:{url.port}"
-    proxies = {} if urllib.request.proxy_bypass(place) else urllib.request.getproxies()
-    return httpx.AsyncHTTPTransport(
-        proxy=proxies.get(url.scheme) or proxies.get("all"),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS),
-    )
 
 
 class _CutStream(httpx.AsyncByteStream):

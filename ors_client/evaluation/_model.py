@@ -20,6 +20,7 @@ import httpx
 
 from ors_client._errors import ORSError, is_web_page, one_line
 from ors_client._layout import origin
+from ors_client._proxies import transport_for
 from ors_client._redaction import Hidden
 from ors_client._retry import retry_after
 from ors_client._types import JSONObject
@@ -122,14 +123,18 @@ class ChatModel:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
     async def __aenter__(self) -> Self:
+        """Make ready to ask.
+
+        Raises:
+            ClientStateError: A proxy variable names no proxy that can be used.
+        """
         authorization = {"authorization": f"Bearer {self._key.value}"} if self._key.value else {}
         self._client = httpx.AsyncClient(
             headers={"accept": "application/json", "content-type": "application/json", **authorization},
             timeout=httpx.Timeout(self._timeout, connect=_CONNECT_SECONDS),
-            # No limit on connections: whoever asks limits how many conversations there are.
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=4.0),
             follow_redirects=False,
-            transport=self._transport,
+            # It has no limit on connections: whoever asks limits how many conversations there are.
+            transport=self._transport or transport_for(httpx.URL(self.base_url)),
         )
         return self
 

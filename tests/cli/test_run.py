@@ -185,6 +185,22 @@ def test_busy_endpoint_is_asked_again(run, model, tmp_path):
     assert episodes(tmp_path)[0].reward == 1.0
 
 
+def test_ranges_that_need_no_proxy_are_honoured(run, ors, echo_server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://no-proxy.invalid:1")
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.0/8,::1/128")
+    assert run("right", "-n", 1).exit_code == 0
+    assert ors("check", echo_server.url).exit_code == 0
+
+
+def test_unusable_proxy_is_one_line_that_names_the_variable(run, ors, echo_server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://me:sesame/word@host.test:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    for result in (run("right", "-n", 1), ors("check", echo_server.url), ors("envs", echo_server.url)):
+        assert result.exit_code == 1
+        assert "HTTP_PROXY is no URL of a proxy" in result.output
+        assert "sesame" not in result.output
+
+
 def test_broken_endpoint_is_no_reward(echo_server, model, tmp_path):
     async def work():
         async with (
