@@ -8,7 +8,6 @@ redirect is followed, and is in no error.
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from ors_client._errors import ORSError, is_web_page, one_line
 from ors_client._layout import origin
 from ors_client._proxies import transport_for
 from ors_client._redaction import Hidden
-from ors_client._retry import retry_after
+from ors_client._retry import backoff, retry_after
+from ors_client._settings import RetryPolicy
 from ors_client._types import JSONObject
 
 _AGAIN = frozenset({408, 409, 429, *range(500, 600)})
@@ -85,7 +85,7 @@ class ChatModel:
         transport: For httpx, where requests should not take the usual way.
 
     Raises:
-        ValueError: The URL, the key or `attempts` can't be used.
+        ValueError: The URL, the key, `attempts` or `first_delay` can't be used.
     """
 
     def __init__(
@@ -112,8 +112,7 @@ class ChatModel:
         self.base_url = str(url).rstrip("/")
         self._key = Hidden(api_key or "")
         self._parameters = dict(parameters or {})
-        self._attempts = attempts
-        self._first_delay = first_delay
+        self._retry = RetryPolicy(attempts, first_delay, max_delay=_LONGEST_WAIT)
         self._timeout = timeout
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
@@ -161,18 +160,18 @@ class ChatModel:
             ModelRefused: None will come.
         """
         body = {"model": self.name, **self._parameters, **request}
-        for attempt in range(1, self._attempts + 1):
+        attempts = self._retry.attempts
+        for attempt in range(1, attempts + 1):
             try:
                 reply = await self._once(body)
             except _Again as again:
                 astray = again.unreached and not self._replied
-                if attempt == (min(self._attempts, _FIRST_CONTACT) if astray else self._attempts):
+                if attempt == (min(attempts, _FIRST_CONTACT) if astray else attempts):
                     tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
                     kind = ModelRefused if astray else ModelError
                     problem = f"The model gave no reply after {tries}: {again.reason}"
                     raise kind(problem, status=again.status, url=self.base_url) from None
-                delay = self._first_delay * 2 ** (attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
-                await anyio.sleep(min(max(delay, again.wait or 0.0), _LONGEST_WAIT))
+                await anyio.sleep(min(max(backoff(self._retry, attempt), again.wait or 0.0), _LONGEST_WAIT))
             else:
                 self._replied = True
                 return reply
