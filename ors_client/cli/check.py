@@ -15,16 +15,8 @@ from rich.text import Text
 from ors_client import KeepalivePolicy
 
 from .check_report import Demand, Described, Problem, Report
-from .command import (
-    INTERRUPTED,
-    PROBLEMS,
-    SecretHostsOption,
-    SecretOption,
-    SplitOption,
-    Target,
-    TaskOption,
-    read_secrets,
-)
+from .command import INTERRUPTED, PROBLEMS
+from .options import SecretHostsOption, SecretOption, ServerOptions, SplitOption, TaskOption, read_secrets
 from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
 from .server_check import Doctor
 from .signals import until_told
@@ -37,7 +29,7 @@ _PANEL = "What a GRPO run would ask of it"
 
 
 def check(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: TaskOption = 0,
@@ -72,14 +64,14 @@ def check(
     there are problems.
     """
     demand = Demand(batch_size, generations, accumulation, processes)
-    secrets = read_secrets(target, secret, secret_hosts)
-    with contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}") as status:
+    secrets = read_secrets(options, secret, secret_hosts)
+    with contextlib.nullcontext() if options.as_json else err().status(f"examining {plain(options.url)}") as status:
 
         def tell_held(seconds: float) -> None:
             if status is not None:
                 status.update(f"holding a session: {seconds:.0f} of {hold:g} s")
 
-        doctor = Doctor(target, split=split, task=task, secrets=secrets, hold=hold, on_hold=tell_held)
+        doctor = Doctor(options, split=split, task=task, secrets=secrets, hold=hold, on_hold=tell_held)
         interrupted = anyio.run(until_told, doctor.examine)
     if interrupted:
         show_note("interrupted")
@@ -89,10 +81,10 @@ def check(
         report.problems.append(_too_few(generations))
     elif demand.sessions % generations:
         report.problems.append(_indivisible(demand))
-    if target.as_json:
-        show_json(_as_json(target, report, demand))
+    if options.as_json:
+        show_json(_as_json(options, report, demand))
     else:
-        _show(target, report, demand)
+        _show(options, report, demand)
     return PROBLEMS if report.problems else 0
 
 
@@ -110,10 +102,10 @@ def _indivisible(demand: Demand) -> Problem:
     )
 
 
-def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
+def _as_json(options: ServerOptions, report: Report, demand: Demand) -> dict[str, Any]:
     policy = KeepalivePolicy()
     return {
-        "url": target.url,
+        "url": options.url,
         "ok": not report.problems,
         "server": {"kind": report.kind, "version": report.version},
         "environments": [
@@ -156,9 +148,9 @@ def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
 # --- For people ------------------------------------------------------------------------------------------------------
 
 
-def _show(target: Target, report: Report, demand: Demand) -> None:
+def _show(options: ServerOptions, report: Report, demand: Demand) -> None:
     known = report.kind is not None
-    show(_facts([("server", Text(plain(f"{report.kind} at {target.url}" if known else target.url)))]))
+    show(_facts([("server", Text(plain(f"{report.kind} at {options.url}" if known else options.url)))]))
     if report.environments:
         show(_facts([("environments", Text(str(len(report.environments))))]))
         show(Padding(_environments(report.environments), (0, 0, 0, 2), expand=False))

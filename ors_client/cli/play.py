@@ -13,20 +13,19 @@ from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError,
 
 from .arguments import Argument, read_arguments, signature
 from .block_printer import Reader
-from .command import (
-    INTERRUPTED,
-    PLAYERS_PATIENCE,
-    PROBLEMS,
+from .command import INTERRUPTED, PROBLEMS
+from .listing import IMAGES, ImagesOption
+from .options import (
+    EPISODE_TIMEOUT,
     Misuse,
     SecretHostsOption,
     SecretOption,
+    ServerOptions,
     SplitOption,
-    Target,
     TaskOption,
     choose_split,
     read_secrets,
 )
-from .listing import IMAGES, ImagesOption
 from .output import err, one_line, out, plain, show, show_error, show_json_line, show_note
 from .script import Call, Followed, Script, lines
 
@@ -35,7 +34,7 @@ _FINAL, _QUIT = "m", "q"
 
 
 def play(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: TaskOption = 0,
@@ -55,15 +54,15 @@ def play(
 
     The exit status of a script is 0 when every call that was made had a result, 1 when one came back with an error.
     """
-    if target.as_json and script is None:
+    if options.as_json and script is None:
         raise Misuse("--json plays a script: give the calls with --script FILE.")
-    client = target.client(PLAYERS_PATIENCE)
+    client = options.client(EPISODE_TIMEOUT)
     try:
         with Script.opened(script) as source, client:
-            environment = client.environment(target.env, variant=target.variant)
+            environment = client.environment(options.env, variant=options.variant)
             place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
-                episode = _Episode(session, None if target.as_json else Reader(images))
+            with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
+                episode = _Episode(session, None if options.as_json else Reader(images))
                 episode.begin()
                 if source is None:
                     followed = None
@@ -78,8 +77,8 @@ def play(
         return INTERRUPTED
     if followed is None:
         return 0
-    if not target.as_json:
-        _show_followed(followed, target)
+    if not options.as_json:
+        _show_followed(followed, options)
     return PROBLEMS if followed.errors else 0
 
 
@@ -175,7 +174,7 @@ def _follow(script: Script, episode: _Episode) -> Followed:
     return followed
 
 
-def _show_followed(followed: Followed, target: Target) -> None:
+def _show_followed(followed: Followed, options: ServerOptions) -> None:
     """Tell what a reader of the calls might miss."""
     if followed.unplayed:
         unplayed = followed.unplayed
@@ -183,12 +182,12 @@ def _show_followed(followed: Followed, target: Target) -> None:
         count = f"{'more than ' * followed.more}{len(unplayed)} calls were" if len(unplayed) > 1 else "1 call was"
         show_note(f"the episode was over before {where} of the script; {count} not made")
     if followed.errors:
-        env = "" if target.env is None else f" --env {target.env}"
+        env = "" if options.env is None else f" --env {options.env}"
         share = f"{len(followed.errors)} of {followed.calls}" if followed.calls > 1 else "the only"
         calls = "calls" if followed.calls > 1 else "call"
         show_error(
             f"The server answered {share} {calls} with an error: {lines(followed.errors)} of the script.",
-            [f"See the tools and what they take: ors tools {target.url}{env}"],
+            [f"See the tools and what they take: ors tools {options.url}{env}"],
         )
 
 

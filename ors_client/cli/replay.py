@@ -13,7 +13,7 @@ from ors_client.replay import Replay, Script
 from ors_client.replay import read_tools as parse_tools
 from ors_client.replay._answers import SESSION_SECONDS
 
-from .command import Misuse
+from .options import Misuse
 from .output import out, show_note
 from .signals import until_told
 

@@ -10,8 +10,8 @@ import typer
 from ors_client.record import read
 from ors_client.report import write_report
 
-from .command import Misuse
 from .figures import as_json, show_figures
+from .options import Misuse
 from .output import out, plain, show_json
 
 

@@ -20,21 +20,11 @@ from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, rem
 from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
-from .command import (
-    INTERRUPTED,
-    PLAYERS_PATIENCE,
-    PROBLEMS,
-    Misuse,
-    SecretHostsOption,
-    SecretOption,
-    SplitOption,
-    Target,
-    read_secrets,
-    tell,
-)
+from .command import INTERRUPTED, PROBLEMS, tell
 from .figures import as_json, show_figures
 from .hints import connection_cures
 from .json_input import read_json
+from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
 from .output import err, one_line, out, plain, show_error, show_json, show_note
 from .signals import until_told
 
@@ -45,7 +35,7 @@ _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers
 
 
 def run(
-    target: Target,
+    options: ServerOptions,
     *,
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="As its endpoint knows it.", rich_help_panel=_MODEL)
@@ -122,7 +112,7 @@ def run(
     """
     player = _model(model, base_url, model_key, parameter, model_timeout)
     course = _Course(
-        target,
+        options,
         player,
         record,
         budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
@@ -130,13 +120,13 @@ def run(
         wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
         attempts=attempts,
         concurrency=concurrency,
-        secrets=read_secrets(target, secret, secret_hosts),
+        secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
     )
     try:
         interrupted = course.run()
     except ModelRefused as error:
-        tell(error, _cures(error, player, model_key), as_json=target.as_json)
+        tell(error, _cures(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
     figures = _report(course, report, passing=pass_at)
     if interrupted:
@@ -148,7 +138,7 @@ def run(
 class _Course:
     """An evaluation from the command's options to its record."""
 
-    target: Target = field(kw_only=False)
+    options: ServerOptions = field(kw_only=False)
     player: ChatModel = field(kw_only=False)
     record: Path = field(kw_only=False)
     budget: Budget
@@ -173,14 +163,14 @@ class _Course:
         Raises:
             Misuse: There are no such tasks, or the record can't be written.
         """
-        client = self.target.async_client(PLAYERS_PATIENCE)
+        client = self.options.async_client(EPISODE_TIMEOUT)
         try:
             interrupted = anyio.run(until_told, lambda: self._play(client))
         except ORSError:  # some are also an OSError
             raise
         except OSError as error:
             raise Misuse(f"The record {str(self.record)!r} can't be used: {error.strerror or error}.") from None
-        if interrupted and not self.target.as_json:
+        if interrupted and not self.options.as_json:
             left = client.leaked_sessions
             sessions = "no session is left" if not left else f"{left} sessions may still be open"
             show_note(f"interrupted; {sessions}, and the same command goes on where it stopped")
@@ -188,11 +178,11 @@ class _Course:
 
     async def _play(self, client: AsyncClient) -> None:
         async with client, self.player:
-            environment = client.environment(self.target.env, variant=self.target.variant)
+            environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await environment.name()
             tasks = await self._tasks(environment)
             todo = self._remaining(tasks, name, client.layout.sessions)
-            with _progress(name, todo, quiet=self.target.as_json) as on_episode:
+            with _progress(name, todo, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
                     await self._described(environment, tasks) if todo else tasks,
@@ -203,7 +193,7 @@ class _Course:
                     budget=self.budget,
                     secrets=self.secrets,
                     target=client.layout.sessions,
-                    hide=[self.target.api_key] if self.target.api_key else [],
+                    hide=[self.options.api_key] if self.options.api_key else [],
                     retry_failed=self.retry_failed,
                     on_episode=on_episode,
                 )
@@ -245,7 +235,7 @@ class _Course:
                 "whatever their settings were; for other --set values or another server, name another --record"
             )
             self.notes += self._elsewhere(environment, target)
-        for note in self.notes if not self.target.as_json else ():
+        for note in self.notes if not self.options.as_json else ():
             show_note(note)
         return len(todo)
 
@@ -262,7 +252,7 @@ class _Course:
 
 def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | None:
     """Show the figures and write the page; without a record there is nothing to tell."""
-    target, record, model = course.target, course.record, course.player.name
+    options, record, model = course.options, course.record, course.player.name
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
@@ -272,7 +262,7 @@ def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | 
         write_report(record, where, passing=passing)
     except OSError as error:
         problem = error
-    if target.as_json:
+    if options.as_json:
         written = None if problem else str(where)
         show_json(
             {

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
-from .command import Misuse
 from .json_input import read_json
+from .options import Misuse
 
 _NAMED = 8  # lines that a message names
 _COUNTED = 1000  # lines after the end of the episode: a pipe may have no last one

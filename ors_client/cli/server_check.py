@@ -34,8 +34,8 @@ from ors_client import (
 from ors_client._credentials import Secrets
 
 from .check_report import Described, Problem, Report
-from .command import DOCTORS_PATIENCE, Target
 from .hints import cures
+from .options import CHECK_TIMEOUT, ServerOptions
 from .recording_transport import Listener
 
 # Training pings every ten seconds; a doctor need not wait for so long to see one answered.
@@ -53,7 +53,7 @@ class Doctor:
     """Examines one server.
 
     Args:
-        target: The server.
+        options: Which server, and how it is asked.
         split: Of the task to open; `None` is the first with tasks.
         task: Its index.
         secrets: For the environment.
@@ -63,7 +63,7 @@ class Doctor:
 
     def __init__(
         self,
-        target: Target,
+        options: ServerOptions,
         *,
         split: str | None,
         task: int,
@@ -72,7 +72,7 @@ class Doctor:
         on_hold: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.report = Report()
-        self._target = target
+        self._options = options
         self._split = split
         self._task = task
         self._secrets = secrets
@@ -84,16 +84,16 @@ class Doctor:
         """Ask everything, and put what was learnt into `report`.
 
         Raises:
-            Misuse: The target makes no sense.
+            Misuse: The options make no sense.
         """
-        client = self._target.async_client(DOCTORS_PATIENCE, transport=self._listener.transport, keepalive=_PINGS)
+        client = self._options.async_client(CHECK_TIMEOUT, transport=self._listener.transport, keepalive=_PINGS)
         self._warn_of_open_key(client.layout.sessions)
         async with client:
             with self._problem():
                 names = await self._names(client)
                 await self._learn_kind(client)
                 await self._describe_all(client, names)
-                chosen = client.environment(names[0], variant=self._target.variant)
+                chosen = client.environment(names[0], variant=self._options.variant)
                 await self._open(chosen, await chosen.name())
                 if self._hold is not None and self.report.opened is not None:
                     await self._hold_session(names[0], self._hold)
@@ -103,9 +103,9 @@ class Doctor:
     # --- The server --------------------------------------------------------------------------------------------------
 
     async def _names(self, client: AsyncClient) -> list[str]:
-        wanted = self._target.env
+        wanted = self._options.env
         if wanted is not None:
-            found = await client.environment(wanted, variant=self._target.variant).name()
+            found = await client.environment(wanted, variant=self._options.variant).name()
             return [wanted if "/" in wanted else found]
         names = await client.list_environments()
         if not names:
@@ -113,7 +113,7 @@ class Doctor:
         return names
 
     async def _learn_kind(self, client: AsyncClient) -> None:
-        if self._target.deployment is not None:
+        if self._options.deployment is not None:
             self.report.kind = "a deployment of the catalogue, or like one"
             # A server at one URL is told secrets in both ways until it refuses one.
             self.report.secrets = "header" if client.layout.is_split else None
@@ -138,7 +138,7 @@ class Doctor:
         async def describe(name: str) -> None:
             async with room:
                 with self._problem(f"Environment {name!r}: "):
-                    await self._describe(client.environment(name, variant=self._target.variant), found[name])
+                    await self._describe(client.environment(name, variant=self._options.variant), found[name])
 
         async with anyio.create_task_group() as group:
             for name in names:
@@ -247,9 +247,9 @@ class Doctor:
 
     async def _hold_session(self, environment: str, seconds: float) -> None:
         """Open a session that is pinged as in training, wait, and see whether it is still there."""
-        async with self._target.async_client(DOCTORS_PATIENCE) as client:
+        async with self._options.async_client(CHECK_TIMEOUT) as client:
             _, split, index = self.report.opened or ("", "", 0)
-            place = client.environment(environment, variant=self._target.variant)
+            place = client.environment(environment, variant=self._options.variant)
             async with place.session(TaskRef(split, index), secrets=self._secrets) as session:
                 await session.get_prompt()
                 began, held = anyio.current_time(), 0.0
@@ -291,7 +291,7 @@ class Doctor:
             )
             return
         except SessionLost as error:
-            self._add(f"The session was lost at its first call: {error}", *cures(error, self._target))
+            self._add(f"The session was lost at its first call: {error}", *cures(error, self._options))
             return
         else:
             self._note(f"The server runs a tool that does not exist ({_NO_TOOL!r}) instead of refusing it.")
@@ -318,7 +318,7 @@ class Doctor:
         except _Empty:
             self._add("The server lists no environments.", "Was it started with any?")
         except ORSError as error:
-            self._add(f"{where}{error}", *cures(error, self._target))
+            self._add(f"{where}{error}", *cures(error, self._options))
 
     def _add(self, what: str, *advice: str) -> None:
         self.report.problems.append(Problem(what, list(advice)))
@@ -328,7 +328,7 @@ class Doctor:
 
     def _warn_of_open_key(self, url: str) -> None:
         parts = urlsplit(url)
-        if self._target.api_key is None or parts.scheme == "https" or _is_local(parts.hostname or ""):
+        if self._options.api_key is None or parts.scheme == "https" or _is_local(parts.hostname or ""):
             return
         self._note(f"The key travels to {parts.hostname} unencrypted; use https.")
 

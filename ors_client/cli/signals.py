@@ -12,7 +12,7 @@ import anyio
 
 from ors_client import ORSError
 
-from .command import Misuse
+from .options import Misuse
 
 
 async def until_told(work: Callable[[], Awaitable[None]]) -> bool:
