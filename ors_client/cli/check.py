@@ -19,7 +19,7 @@ from .command import INTERRUPTED, PROBLEMS
 from .options import SecretHostsOption, SecretOption, ServerOptions, SplitOption, TaskOption, read_secrets
 from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
 from .server_check import Doctor
-from .signals import until_told
+from .signals import run_until_signal
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
 _OFFICIAL = ("openreward ", "ors-sdk")
@@ -72,7 +72,7 @@ def check(
                 status.update(f"holding a session: {seconds:.0f} of {hold:g} s")
 
         doctor = Doctor(options, split=split, task=task, secrets=secrets, hold=hold, on_hold=tell_held)
-        interrupted = anyio.run(until_told, doctor.examine)
+        interrupted = anyio.run(run_until_signal, doctor.examine)
     if interrupted:
         show_note("interrupted")
         return INTERRUPTED

@@ -21,7 +21,7 @@ import ors_client
 from .hints import cures
 from .options import Misuse, ServerOptions
 from .output import show_error, show_json, show_note
-from .stopping import leaving_when_told
+from .signals import exit_on_signal
 
 PROBLEMS = 1
 MISUSE = 2
@@ -48,7 +48,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             options = given["options"] = ServerOptions(
                 **{field.name: given.pop(field.name) for field in fields(ServerOptions)}
             )
-        with _notes_shown(), leaving_when_told():
+        with _notes_shown(), exit_on_signal():
             raise typer.Exit(_status(lambda: function(**given), options))
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - what inspect documents

@@ -15,7 +15,7 @@ from ors_client.replay._answers import SESSION_SECONDS
 
 from .options import Misuse
 from .output import out, show_note
-from .signals import until_told
+from .signals import run_until_signal
 
 _GAPS = 8  # indices that are told
 
@@ -74,7 +74,7 @@ def replay(
             await anyio.sleep_forever()
 
     try:
-        anyio.run(until_told, serve)
+        anyio.run(run_until_signal, serve)
     except OSError as error:
         raise Misuse(
             f"Cannot listen on {host!r}, port {port}: {error.strerror or error}; --port 0 takes any."

@@ -26,7 +26,7 @@ from .hints import connection_cures
 from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
 from .output import err, one_line, out, plain, show_error, show_json, show_note
-from .signals import until_told
+from .signals import run_until_signal
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
@@ -165,7 +165,7 @@ class _Course:
         """
         client = self.options.async_client(EPISODE_TIMEOUT)
         try:
-            interrupted = anyio.run(until_told, lambda: self._play(client))
+            interrupted = anyio.run(run_until_signal, lambda: self._play(client))
         except ORSError:  # some are also an OSError
             raise
         except OSError as error:
