@@ -18,7 +18,7 @@ import typer
 
 import ors_client
 
-from .hints import cures
+from .hints import hints_for
 from .options import Misuse, ServerOptions
 from .output import show_error, show_json, show_note
 from .signals import exit_on_signal
@@ -49,7 +49,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
                 **{field.name: given.pop(field.name) for field in fields(ServerOptions)}
             )
         with _notes_shown(), exit_on_signal():
-            raise typer.Exit(_status(lambda: function(**given), options))
+            raise typer.Exit(_exit_status(lambda: function(**given), options))
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - what inspect documents
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters], return_annotation=None
@@ -59,35 +59,37 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _options_parameters() -> list[inspect.Parameter]:
-    hints = get_type_hints(ServerOptions, include_extras=True)
+    annotations = get_type_hints(ServerOptions, include_extras=True)
     defaults = inspect.signature(ServerOptions).parameters
     return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hints[name])
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=annotations[name]
+        )
         for name in defaults
     ]
 
 
-def _status(work: Callable[[], int | None], options: ServerOptions | None) -> int:
+def _exit_status(work: Callable[[], int | None], options: ServerOptions | None) -> int:
     as_json = options is not None and options.as_json
     try:
         return work() or 0
     except Misuse as error:
-        tell(error, [], as_json=as_json)
+        show_failure(error, [], as_json=as_json)
         return MISUSE
     except ors_client.ORSError as error:
-        tell(error, [] if options is None else cures(error, options), as_json=as_json)
+        show_failure(error, [] if options is None else hints_for(error, options), as_json=as_json)
         return PROBLEMS
     except KeyboardInterrupt:
         show_note("interrupted")
         return INTERRUPTED
 
 
-def tell(error: Exception, advice: list[str], *, as_json: bool) -> None:
+def show_failure(error: Exception, hints: list[str], *, as_json: bool) -> None:
     """Say what ended a command, and what to try."""
     if as_json:
-        show_json({"error": {"kind": type(error).__name__, "message": str(error), "try": advice}})
+        show_json({"error": {"kind": type(error).__name__, "message": str(error), "try": hints}})
     else:
-        show_error(str(error), advice)
+        show_error(str(error), hints)
 
 
 class _Notes(logging.Handler):

@@ -1,6 +1,6 @@
 """What to try after an error: the mistakes that people make with servers, recognised by what came back.
 
-It reads errors and the options, and contacts nothing. An error that it does not recognise has no cure here; its own
+It reads errors and the options, and contacts nothing. An error that it does not recognise has no hint here; its own
 message says what to do.
 """
 
@@ -29,11 +29,11 @@ from ors_client._errors import is_web_page
 from .options import ServerOptions
 
 _UNRESOLVED = ("name or service not known", "nodename nor servname", "gaierror", "name resolution", "no address")
-_UNHEARD = ("refused", "connect call failed", "all connection attempts failed")
+_REFUSED = ("refused", "connect call failed", "all connection attempts failed")
 _UNTRUSTED = ("certificate_verify_failed", "certificate verify failed")
 
 
-def cures(error: ORSError, options: ServerOptions) -> list[str]:
+def hints_for(error: ORSError, options: ServerOptions) -> list[str]:
     """Return what a person can try after `error`, the likeliest first."""
     known = next((advise for kind, advise in _ADVICE if isinstance(error, kind)), None)
     return [] if known is None else known(error, options)
@@ -74,7 +74,7 @@ def _status(error: StatusError, options: ServerOptions) -> list[str]:
         if options.deployment is None
         else f"Is {options.deployment!r} spelt as in the catalogue, owner and name, and may the key's account use it?",
     }
-    known = [cure for words, cure in named.items() if words in said]
+    known = [hint for words, hint in named.items() if words in said]
     if known:
         return known
     if error.status in {404, 405}:
@@ -110,20 +110,20 @@ def _deadline(error: DeadlineExceeded, options: ServerOptions) -> list[str]:
 
 def _transport(error: TransportError, options: ServerOptions) -> list[str]:
     said = error.reason.lower()
-    if any(word in said for word in _UNHEARD):
+    if any(word in said for word in _REFUSED):
         # Whether it runs, and where, is what the error's own message asks.
         return ["A server that is still starting opens its port late; wait for it: --wait 60"]
     if said.startswith("http 5"):
         return ["A gateway answers, and the server behind it does not: is it started?"]
-    return connection_cures(said, options.url) or [
+    return connection_hints(said, options.url) or [
         "Is this an ORS server's port? A TLS port has to be given as https://."
     ]
 
 
-def connection_cures(reason: str, url: str) -> list[str]:
+def connection_hints(reason: str, url: str) -> list[str]:
     """Return what a person can try when no connection to `url` came about; nothing where `reason` is not known."""
     said = reason.lower()
-    if any(word in said for word in _UNHEARD):
+    if any(word in said for word in _REFUSED):
         return ["Nothing listens there: is the server started, and is the port right?"]
     if any(word in said for word in _UNRESOLVED):
         return ["There is no host of that name: check the spelling, and the network."]
@@ -146,10 +146,10 @@ def _rejected(error: ToolRejected, options: ServerOptions) -> list[str]:
     return [f"See what there is: ors tools {options.url}"] if error.reason == "not_found" else []
 
 
-def _always(cure: str) -> Callable[[Any, ServerOptions], list[str]]:
+def _only(hint: str) -> Callable[[Any, ServerOptions], list[str]]:
     def advise(error: ORSError, options: ServerOptions) -> list[str]:
         del error, options
-        return [cure]
+        return [hint]
 
     return advise
 
@@ -158,12 +158,12 @@ def _always(cure: str) -> Callable[[Any, ServerOptions], list[str]]:
 _ADVICE: tuple[tuple[type[ORSError], Callable[[Any, ServerOptions], list[str]]], ...] = (
     (EnvironmentNotFound, _choose),
     (AuthenticationError, _authenticate),
-    (CapacityError, _always("Wait for sessions to end, or give the server longer: --wait SECONDS")),
+    (CapacityError, _only("Wait for sessions to end, or give the server longer: --wait SECONDS")),
     (StatusError, _status),
     (ProtocolError, _protocol),
     (DeadlineExceeded, _deadline),
     (TransportError, _transport),
     (SetupFailed, _setup),
-    (SessionLost, _always("Run the server with one worker: others do not know its sessions.")),
+    (SessionLost, _only("Run the server with one worker: others do not know its sessions.")),
     (ToolRejected, _rejected),
 )

@@ -15,7 +15,7 @@ from rich.text import Text
 from ors_client import Environment, ORSError, Task, TaskRef, ToolList
 
 from .arguments import Argument, read_arguments
-from .block_printer import Reader
+from .block_printer import BlockPrinter
 from .options import (
     EPISODE_TIMEOUT,
     SecretHostsOption,
@@ -26,7 +26,7 @@ from .options import (
     choose_split,
     read_secrets,
 )
-from .output import hanging, one_line, out, plain, show, show_json, show_note, show_table
+from .output import labelled, one_line, out, printable, show, show_json, show_note, show_table
 
 ImagesOption = Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The folder for images.")]
 IMAGES = Path("ors-images")
@@ -160,9 +160,9 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
         out().print()
     about = one_line(description, _DESCRIPTION)
     if 2 * len(name) <= out().width:
-        show(hanging(name, "bold", about, gap=2))
+        show(labelled(name, "bold", about, gap=2))
     else:  # beside the name there would be too little room, or none
-        show(Text(plain(name), style="bold"))
+        show(Text(printable(name), style="bold"))
         show(Padding(Text(about), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
     table.add_column()  # which indents the others
@@ -172,8 +172,8 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
         default = "" if argument.default is None else f" = {argument.default}"
         table.add_row(
             "",
-            Text(plain(argument.name)),
-            Text(plain(f"{argument.label}{default}")),
+            Text(printable(argument.name)),
+            Text(printable(f"{argument.label}{default}")),
             "required" if argument.required else "optional",
             Text(one_line(argument.description, _DESCRIPTION)),
         )
@@ -200,8 +200,8 @@ def prompt(
     if options.as_json:
         show_json(blocks if conversation is None else conversation)
     elif conversation is not None:
-        Reader(images).messages(conversation)
+        BlockPrinter(images).messages(conversation)
     elif blocks:
-        Reader(images).blocks(blocks)
+        BlockPrinter(images).blocks(blocks)
     else:
         out().print("(the prompt is empty)")

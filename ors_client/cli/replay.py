@@ -17,7 +17,7 @@ from .options import Misuse
 from .output import out, show_note
 from .signals import run_until_signal
 
-_GAPS = 8  # indices that are told
+_GAPS = 8  # indices that are named
 
 
 def replay(
@@ -65,7 +65,7 @@ def replay(
         raise Misuse(f"The record {str(record)!r} holds no episode that could be replayed.")
     if script.left_out:
         show_note(f"{script.left_out} episodes are left out: they name no task, or had no session")
-    _tell_gaps(script)
+    _show_gaps(script)
 
     async def serve() -> None:
         async with Replay(script, host=host, port=port, pace=pace, session_timeout=session_timeout) as server:
@@ -81,7 +81,7 @@ def replay(
         ) from None
 
 
-def _tell_gaps(script: Script) -> None:
+def _show_gaps(script: Script) -> None:
     for name, scene in script.scenes.items():
         for split in scene.splits:
             indices = enumerate(scene.indices(split))

@@ -20,12 +20,12 @@ from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, rem
 from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
-from .command import INTERRUPTED, PROBLEMS, tell
+from .command import INTERRUPTED, PROBLEMS, show_failure
 from .figures import as_json, show_figures
-from .hints import connection_cures
+from .hints import connection_hints
 from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
-from .output import err, one_line, out, plain, show_error, show_json, show_note
+from .output import err, one_line, out, printable, show_error, show_json, show_note
 from .signals import run_until_signal
 
 _BUDGET = "When an episode is cut"
@@ -111,7 +111,7 @@ def run(
     The exit status is 0 when every episode was played, 1 when the infrastructure broke some.
     """
     player = _model(model, base_url, model_key, parameter, model_timeout)
-    course = _Course(
+    evaluation = _Evaluation(
         options,
         player,
         record,
@@ -124,18 +124,18 @@ def run(
         retry_failed=retry_failed,
     )
     try:
-        interrupted = course.run()
+        interrupted = evaluation.run()
     except ModelRefused as error:
-        tell(error, _cures(error, player, model_key), as_json=options.as_json)
+        show_failure(error, _model_hints(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
-    figures = _report(course, report, passing=pass_at)
+    figures = _report(evaluation, report, passing=pass_at)
     if interrupted:
         return INTERRUPTED
     return PROBLEMS if figures is not None and figures.broken else 0
 
 
 @dataclass(kw_only=True)
-class _Course:
+class _Evaluation:
     """An evaluation from the command's options to its record."""
 
     options: ServerOptions = field(kw_only=False)
@@ -150,15 +150,15 @@ class _Course:
     retry_failed: bool
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
-    whole: int = 0
+    requested: int = 0
     """How many episodes were asked for."""
-    held: int = 0
-    """How many of them the record held before."""
+    recorded: int = 0
+    """How many of them were in the record before."""
     notes: list[str] = field(default_factory=list[str])
     """What should be known of those."""
 
     def run(self) -> bool:
-        """Play what is left to play; return whether the command was told to end before.
+        """Play what is left to play; return whether a signal ended the command before.
 
         Raises:
             Misuse: There are no such tasks, or the record can't be written.
@@ -185,7 +185,7 @@ class _Course:
             with _progress(name, todo, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
-                    await self._described(environment, tasks) if todo else tasks,
+                    await self._with_specifications(environment, tasks) if todo else tasks,
                     self.player,
                     record=self.record,
                     attempts=self.attempts,
@@ -208,7 +208,9 @@ class _Course:
             raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
         return tasks
 
-    async def _described(self, environment: AsyncEnvironment, tasks: list[TaskRef]) -> list[TaskRef] | list[Task]:
+    async def _with_specifications(
+        self, environment: AsyncEnvironment, tasks: list[TaskRef]
+    ) -> list[TaskRef] | list[Task]:
         """Return the tasks with their specifications, for the record; as they are where that would take long."""
         if len(tasks) > _DESCRIBED:
             return tasks
@@ -227,20 +229,20 @@ class _Course:
             attempts=self.attempts,
             retry_failed=self.retry_failed,
         )
-        self.whole = len(tasks) * self.attempts
-        self.held = self.whole - len(todo)
-        if self.held:
+        self.requested = len(tasks) * self.attempts
+        self.recorded = self.requested - len(todo)
+        if self.recorded:
             self.notes.append(
-                f"{self.held} of {self.whole} episodes are in {str(self.record)!r} already and are not played again, "
-                "whatever their settings were; for other --set values or another server, name another --record"
+                f"{self.recorded} of {self.requested} episodes are in {str(self.record)!r} already and are not played "
+                "again, whatever their settings were; for other --set values or another server, name another --record"
             )
-            self.notes += self._elsewhere(environment, target)
+            self.notes += self._other_servers(environment, target)
         for note in self.notes if not self.options.as_json else ():
             show_note(note)
         return len(todo)
 
-    def _elsewhere(self, environment: str, target: str) -> list[str]:
-        """Tell of episodes that count as played here and were played on another server."""
+    def _other_servers(self, environment: str, target: str) -> list[str]:
+        """Name the other servers on which episodes were played that count as played here."""
         there = {
             episode.target
             for episode in read(self.record)
@@ -250,13 +252,13 @@ class _Course:
         return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
-def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | None:
-    """Show the figures and write the page; without a record there is nothing to tell."""
-    options, record, model = course.options, course.record, course.player.name
+def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
+    """Show the figures and write the page; without a record there is nothing to show."""
+    options, record, model = evaluation.options, evaluation.record, evaluation.player.name
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
-    figures = summarise(record, passing=passing, model=model, environment=course.environment)
+    figures = summarise(record, passing=passing, model=model, environment=evaluation.environment)
     problem: OSError | None = None
     try:
         write_report(record, where, passing=passing)
@@ -270,16 +272,16 @@ def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | 
                 "model": model,
                 "record": str(record),
                 "report": written,
-                "asked": course.whole,
-                "already_there": course.held,
-                "notes": course.notes,
+                "asked": evaluation.requested,
+                "already_there": evaluation.recorded,
+                "notes": evaluation.notes,
             }
         )
         return figures
     show_figures(figures)
-    out().print(f"record  {plain(record)}", soft_wrap=True)
+    out().print(f"record  {printable(record)}", soft_wrap=True)
     if problem is None:
-        out().print(f"report  {plain(where)}", soft_wrap=True)
+        out().print(f"report  {printable(where)}", soft_wrap=True)
     else:
         show_error(f"The report {str(where)!r} can't be written: {problem.strerror or problem}.")
     if figures.broken:
@@ -313,14 +315,14 @@ def _read_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _cures(error: ModelRefused, model: ChatModel, key: str | None) -> list[str]:
+def _model_hints(error: ModelRefused, model: ChatModel, key: str | None) -> list[str]:
     if error.status in {401, 403}:
         given = (
             "The key that was given was refused" if key else "The key in OPENAI_API_KEY was refused, or there is none"
         )
         return [f"{given}; give another: --model-key KEY"]
     if error.status is None:
-        return connection_cures(error.message, model.base_url)
+        return connection_hints(error.message, model.base_url)
     if error.status == 200:
         return ["A web page answers there; --base-url is that of the endpoint, usually ending in /v1."]
     return ["Is it the endpoint's base URL, usually ending in /v1, and does it have a model of that name?"]
