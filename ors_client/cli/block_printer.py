@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
+from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput
+from ors_client._words import left_out, unnested
 
 from .images import ImageProtocol, ImageStore, escape_sequence, image_protocol
 from .output import one_line, out, printable
@@ -32,7 +33,7 @@ class BlockPrinter:
 
     def blocks(self, blocks: Iterable[Block]) -> None:
         """Show blocks, one after another."""
-        for block in blocks:
+        for block in unnested(blocks):
             match block:
                 case TextBlock():
                     self._console.print(Text(printable(block.text)))
@@ -42,10 +43,8 @@ class BlockPrinter:
                     self._console.print(Text(printable(block.text), style="dim italic"))
                 case ToolCallBlock():
                     self.call(block.name, block.input)
-                case ToolResultBlock():
-                    self.blocks(block.blocks)
                 case _:
-                    self._console.print(Text(f"[a block of type {printable(block.type)}]", style="dim"))
+                    self._console.print(Text(printable(left_out(block)), style="dim"))
 
     def messages(self, messages: Sequence[Message]) -> None:
         """Show a conversation."""
