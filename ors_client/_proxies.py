@@ -34,8 +34,7 @@ def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
     kind = next((kind for kind in (url.scheme, "all") if proxies.get(kind)), None)
     if kind is None or _is_exempt(url, proxies.get("no", "")):
         return None
-    value = proxies[kind].strip()
-    # Written without a scheme, as other programs allow it, it would be refused in a message that shows its password.
+    value = proxies[kind].strip()  # other programs allow it without a scheme
     return _parse(value if "://" in value else f"http://{value}", _variable(kind, proxies[kind]))
 
 
