@@ -10,7 +10,7 @@ from rich.text import Text
 from ors_client.report import Figures
 from ors_client.report._advice import advice
 
-from .output import milliseconds, one_line, out, plain, show
+from .output import milliseconds, one_line, out, printable, show
 
 _KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
 _MESSAGE = 300  # characters of a failure's message
@@ -23,7 +23,7 @@ def show_figures(figures: Figures) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _rows(figures):
-        table.add_row(name, Text(plain(value)))
+        table.add_row(name, Text(printable(value)))
     show(table)
     console = out()
     for title, rows in (
@@ -36,7 +36,7 @@ def show_figures(figures: Figures) -> None:
             detail.add_column(justify="right")
             detail.add_column(overflow="fold")
             for count, what in rows:
-                detail.add_row(f"  {count}", Text(plain(what)))
+                detail.add_row(f"  {count}", Text(printable(what)))
             show(detail)
     console.print()
 
