@@ -79,7 +79,7 @@ def _status(error: StatusError, options: ServerOptions) -> list[str]:
         return known
     if error.status in {404, 405}:
         return [
-            "Something answers there that is no ORS server: is the port right, and is a path prefix missing?",
+            "The server at this address is not an ORS server: is the port right, and is a path prefix missing?",
             "Where sessions are served by another host than this one: --sessions-url URL",
         ]
     return (
@@ -98,7 +98,7 @@ def _protocol(error: ProtocolError, options: ServerOptions) -> list[str]:
             "A web page answers there, perhaps a login: --api-key KEY or --header 'Authorization: Bearer TOKEN'.",
             f"Or this is another program's address: is the port right, and does the server live below {options.url}?",
         ]
-    return ["Something answers there that is no ORS server: is the port right, and is a path prefix missing?"]
+    return ["The server at this address is not an ORS server: is the port right, and is a path prefix missing?"]
 
 
 def _deadline(error: DeadlineExceeded, options: ServerOptions) -> list[str]:
