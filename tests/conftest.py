@@ -11,21 +11,28 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-SHARED = {"ours", "openreward", "ors_sdk", "server", "echo_server"}
+# The fast tier runs a test on asyncio, and on trio too where it is marked so or the n-th of its file.
+LOOPS = {"anyio_backend", "backend", "face", "loop"}
+TRIO_EVERY = 5
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
 # A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
 for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from servers import KINDS, Server, serve  # noqa: E402 - found through the path above
+from servers import KINDS, Server, expect_no_sessions, serve  # noqa: E402 - found through the path above
 
 # Hypothesis' own limits are on the clock, which a busy machine does not keep; pytest's bounds every test. What runs
 # unattended tries the same examples each time, so that a failure is the change's.
-settings.register_profile(
-    "ors", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
-)
-settings.load_profile("ors")
+for name, examples in (("all", 100), ("fast", 25)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=bool(os.environ.get("CI")),
+        max_examples=examples,
+    )
+settings.load_profile("all")
 
 
 # A shell that runs the tests in the background has Ctrl-C ignored by them and by the programs that they start.
@@ -34,29 +41,58 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first: a worker takes a file whole, and a long one at the end leaves the other idle."""
+    """Tell apart what is tried on both event loops in every run, and put files that take long first.
+
+    A worker takes a file whole, and a long one at the end leaves the other idle.
+    """
+    on_trio: dict[Path, int] = {}
+    for item in items:
+        if "trio" in {str(value) for name, value in _parameters(item).items() if name in LOOPS}:
+            count = on_trio[item.path] = on_trio.get(item.path, -1) + 1
+            if count % TRIO_EVERY and not item.get_closest_marker("both_loops"):
+                item.add_marker(pytest.mark.slow)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what failed in the last run and passed in this one: that a retry helped explains nothing."""
+    if config.getoption("lf"):
+        for report in terminalreporter.getreports("passed"):
+            terminalreporter.write_line(f"A failure to be explained: {report.nodeid} passed when run again", red=True)
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
 @pytest.fixture(scope="session")
-def ours() -> Iterator[Server]:
+def shared() -> list[Server]:
+    """The servers that tests share, as far as they were started."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def ours(shared: list[Server]) -> Iterator[Server]:
     """Our server with every environment, echo first."""
     with serve("ours", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
 @pytest.fixture(scope="session")
-def openreward() -> Iterator[Server]:
+def openreward(shared: list[Server]) -> Iterator[Server]:
     """The openreward server with every environment, echo first."""
     with serve("openreward", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
 @pytest.fixture(scope="session")
-def ors_sdk() -> Iterator[Server]:
+def ors_sdk(shared: list[Server]) -> Iterator[Server]:
     """The ors-sdk server with every environment, echo first."""
     with serve("ors-sdk", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
@@ -67,17 +103,15 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="session")
-def echo_server() -> Iterator[Server]:
+def echo_server(shared: list[Server]) -> Iterator[Server]:
     """Our server with the echo environment alone."""
     with serve("ours", "--env", "echo") as server:
+        shared.append(server)
         yield server
 
 
-@pytest.fixture(autouse=True)
-def sessions_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test does, its sessions are gone soon after it: on the servers that tests share, each is to blame."""
-    servers = [request.getfixturevalue(name) for name in SHARED & {*request.fixturenames}]  # afterwards it is too late
+@pytest.fixture(autouse=True, scope="module")
+def sessions_end_with_their_module(shared: list[Server]) -> Iterator[None]:
+    """Whatever the tests of a module do, their sessions are gone soon after them."""
     yield
-    for server in servers:
-        if server.process.poll() is None and (left := server.set_aside(seconds=30)):
-            pytest.fail(f"Sessions are left on the {server.kind} server: {', '.join(left)}")
+    expect_no_sessions(shared)
