@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Name what failed in the last run and passed in this one: that a retry helped explains nothing."""
-    if config.getoption("lf"):
+    if config.getoption("lf", default=False):
         for report in terminalreporter.getreports("passed"):
             terminalreporter.write_line(f"A failure to be explained: {report.nodeid} passed when run again", red=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from servers import serve
-from training import END, IGNORED, GRPOTrainer, call, make_trainer, raw_call
+from training import END, IGNORED, call, from_trl, make_trainer, raw_call
 
 from fixtures.proxy import FaultProxy
 from trl_bridge import OpenRewardSpec
@@ -268,7 +268,7 @@ def test_trainer_that_is_not_recognised_stays_as_it_is_with_one_warning(caplog):
 
 
 def test_trainer_that_keeps_its_tools_elsewhere_calls_as_before_with_one_warning(ours, tmp_path, caplog):
-    class Elsewhere(GRPOTrainer):
+    class Elsewhere(from_trl("GRPOTrainer")):
         """Keeps what the look-up of tools reads in a list of its own kind."""
 
         def __setattr__(self, name, value):

@@ -14,7 +14,6 @@ from benchmarks.fidelity import TEMPLATES, render, tokenizer_with
 from bridge.schemas import CORPUS, HOSTILE, params
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.utils import get_json_schema
 
 from ors_client import ToolSpec
 from trl_bridge._tools import CallableTool, bind, method
@@ -64,7 +63,13 @@ def of(*parameters):
 
 
 def read_back(tool):
-    return get_json_schema(method(tool))["function"]
+    return json_schema(method(tool))["function"]
+
+
+def json_schema(function):
+    from transformers.utils import get_json_schema  # which every worker would import, and two seconds with it
+
+    return get_json_schema(function)
 
 
 def hint(schema, **more):
@@ -393,7 +398,7 @@ def test_callable_tool_answers_like_the_bound_function():
     for attribute in ("__name__", "__doc__", "__annotations__"):
         assert getattr(environment.t, attribute) == getattr(function, attribute)
     assert inspect.signature(environment.t) == inspect.signature(function)
-    assert get_json_schema(environment.t) == get_json_schema(function)
+    assert json_schema(environment.t) == json_schema(function)
 
 
 def test_callable_tools_are_told_apart_by_identity():
