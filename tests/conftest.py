@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-# The fast tier runs a test on asyncio, and on trio too where it is marked so or the n-th of its file.
-LOOPS = {"anyio_backend", "backend", "face", "loop"}
-TRIO_EVERY = 5
+# What is parametrised by how a client is used is tried on asyncio in every run; of what else there is, every fifth.
+OTHER_FACES = {"trio", "blocking"}
+OTHER_FACES_EVERY = 5
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
 # A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
 for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
@@ -41,16 +42,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell apart what is tried on both event loops in every run, and put files that take long first.
+    """Tell apart what only `make test-all` runs, and put files that take long first.
 
     A worker takes a file whole, and a long one at the end leaves the other idle.
     """
-    on_trio: dict[Path, int] = {}
+    seen: Counter[object] = Counter()
     for item in items:
-        if "trio" in {str(value) for name, value in _parameters(item).items() if name in LOOPS}:
-            count = on_trio[item.path] = on_trio.get(item.path, -1) + 1
-            if count % TRIO_EVERY and not item.get_closest_marker("both_loops"):
-                item.add_marker(pytest.mark.slow)
+        sample = item.get_closest_marker("sample")
+        if sample:
+            share, every = item.nodeid.partition("[")[0], sample.args[0]
+        elif not OTHER_FACES.isdisjoint(_texts_of_parameters(item)) and not item.get_closest_marker("both_loops"):
+            share, every = item.path, OTHER_FACES_EVERY
+        else:
+            continue
+        if seen[share] % every:
+            item.add_marker(pytest.mark.slow)
+        seen[share] += 1
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -62,8 +69,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"A failure to be explained: {report.nodeid} passed when run again", red=True)
 
 
-def _parameters(item: pytest.Item) -> dict[str, object]:
-    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+def _texts_of_parameters(item: pytest.Item) -> set[str]:
+    parameters = (
+        item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    )
+    return {value for value in parameters if isinstance(value, str)}
 
 
 @pytest.fixture(scope="session")

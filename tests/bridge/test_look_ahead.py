@@ -64,7 +64,7 @@ def opened(server):
     return [entry["sid"] for entry in server.journal.entries("construct")]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("prompts", ["reset", "dataset"])
 def test_sessions_of_the_next_batch_open_while_this_one_trains(echo, tmp_path, eventually, prompts):
     with OpenRewardSpec(
@@ -113,7 +113,6 @@ def test_batch_that_serves_several_steps_is_the_only_one_until_its_last_loading(
     assert max(live) == ROLLOUTS
 
 
-@pytest.mark.slow
 def test_evaluation_in_between_leaves_what_was_opened_for_training(echo, tmp_path, eventually):
     with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
         _ = spec.train_dataset, spec.environment_factory

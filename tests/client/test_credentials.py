@@ -293,8 +293,8 @@ def test_redact_of_a_long_text_that_resembles_base64_is_linear():
 
 def test_veil_keeps_its_own_values_for_good_and_the_latest_of_the_others():
     veil = Veil(["the-key"])
-    for number in range(5000):
-        veil.hide([f"secret-{number:04}-"])
+    for number in range(0, 5000, 100):
+        veil.hide([f"secret-{each:04}-" for each in range(number, number + 100)])
     veil.hide(["secret-4999-"])
     assert veil.show("the-key, secret-4999-, secret-1000-") == "***, ***, ***"
     assert len(veil._passing) < 5000

@@ -26,6 +26,8 @@ from pydantic import TypeAdapter
 from ors_client import ImageBlock, Message, TextBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
 from ors_client.formats import MCP, Anthropic, Google, OpenAIChat, OpenAIResponses
 
+fewer = settings(max_examples=min(40, settings().max_examples))  # an example here is long
+
 
 @cache
 def list_of(name):
@@ -56,7 +58,7 @@ def turns(format_class, request):
 
 
 @pytest.mark.parametrize("format_class", FORMATS)
-@settings(max_examples=40, deadline=None)
+@fewer
 @given(messages=conversations())
 def test_conversation_comes_back_as_it_was(format_class, messages):
     written = format_class(TOOLS).request(messages)
@@ -65,7 +67,7 @@ def test_conversation_comes_back_as_it_was(format_class, messages):
 
 
 @pytest.mark.parametrize("format_class", FORMATS)
-@settings(max_examples=40, deadline=None)
+@fewer
 @given(messages=st.lists(any_message, max_size=4))
 def test_any_conversation_is_written_in_the_providers_types_with_no_text_or_image_lost(format_class, messages):
     written = format_class(TOOLS).request(messages)
@@ -85,7 +87,7 @@ def test_any_conversation_is_written_in_the_providers_types_with_no_text_or_imag
 
 
 @pytest.mark.parametrize("format_class", FORMATS)
-@settings(max_examples=40, deadline=None)
+@fewer
 @given(messages=st.lists(any_message, max_size=4))
 def test_what_was_read_is_written_the_same_again(format_class, messages):
     shape = format_class(TOOLS)

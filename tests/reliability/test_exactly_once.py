@@ -34,7 +34,7 @@ _CASES = {
     for loop in ("asyncio", "trio")
 }
 _RUNS = [
-    pytest.param(loop, name, id=f"{loop}-{name}")
+    pytest.param(loop, name, id=f"{loop}-{name}", marks=[pytest.mark.both_loops] if name == "call" else [])
     for loop, chosen in _CASES.items()
     for name in dict.fromkeys(case.endpoint.name for case in chosen.values())
 ]
