@@ -1,10 +1,12 @@
 """What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,10 @@ TESTS = ROOT / "tests"
 # What is parametrised by how a client is used is tried on asyncio in every run; of what else there is, every fifth.
 OTHER_FACES = {"trio", "blocking"}
 OTHER_FACES_EVERY = 5
+USES_TORCH = re.compile(
+    r"^from (training|benchmarks.fidelity) import|import torch|demo\._(model|measure|transcripts)|failures\.py|Qwen/",
+    re.MULTILINE,
+)
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
 # A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
 for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
@@ -41,8 +47,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Hand out files whole, and all that use torch to one worker: to import it takes as long as a hundred tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "torch" if uses_torch(ROOT / file) else file
+
+    return Files(config, log)
+
+
+@cache
+def uses_torch(path: Path) -> bool:
+    """Tell whether a file's tests import torch, themselves or by what they use."""
+    return USES_TORCH.search(path.read_text(encoding="utf-8")) is not None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell apart what only `make test-all` runs, and put files that take long first.
+    """Tell apart what only `make test-all` runs, and put long files first: torch's, then slow ones.
 
     A worker takes a file whole, and a long one at the end leaves the other idle.
     """
@@ -59,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         seen[share] += 1
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (not uses_torch(item.path), item.path not in slow))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
