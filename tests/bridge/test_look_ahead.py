@@ -5,7 +5,7 @@ import re
 
 import httpx
 import pytest
-from servers import serve
+from servers import expect_no_sessions, serve
 from training import END, IGNORED, call, from_trl, make_trainer
 
 from ors_client import KeepalivePolicy
@@ -21,9 +21,10 @@ TASKS = [0, 1, 2, 3] * 3
 
 
 @pytest.fixture
-def echo():
-    with serve("ours", "--env", "echo") as server:
-        yield server
+def echo(echo_server):
+    """The echo server, without the sessions of an earlier test: here they are counted."""
+    expect_no_sessions([echo_server])
+    return echo_server
 
 
 def win(text):

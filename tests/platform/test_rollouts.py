@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio.to_thread
 import httpx
 import pytest
-from platforms import KEY, NAME, platform, variables
+from platforms import KEY, NAME, forget_rollouts, platform, variables
 
 from fixtures.proxy import DelayRequest, FaultProxy, Rule, Status, StatusAfterForward
 from ors_client import (
@@ -39,10 +39,17 @@ HELLO = Message(role="user", blocks=[TextBlock(text="hello")])
 QUICK = RetryPolicy(first_delay=0.05, max_delay=0.1)
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(scope="module")
+def running():
     with platform() as server:
         yield server
+
+
+@pytest.fixture
+def server(running):
+    """The platform, to which nothing was uploaded."""
+    forget_rollouts(running)
+    return running
 
 
 def client_of(server, *, api=None, **more):
