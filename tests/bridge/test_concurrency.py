@@ -152,7 +152,7 @@ def most_at_once(entries):
 @pytest.fixture(scope="module")
 def slow():
     """The echo environment, in which a reset and a call take a while."""
-    with serve("ours", "--env", "echo", "--tool-seconds", "1", "--reset-seconds", "1") as server:
+    with serve("ours", "--env", "echo", "--tool-seconds", "0.5", "--reset-seconds", "0.5") as server:
         yield server
 
 
