@@ -21,7 +21,7 @@ from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
 from .command import INTERRUPTED, PROBLEMS, show_failure
-from .figures import as_json, show_figures
+from .figures import PassAtOption, Unscored, UnscoredOption, as_json, show_figures
 from .hints import connection_hints
 from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
@@ -89,9 +89,8 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Play episodes again that the infrastructure broke.")
     ] = False,
-    pass_at: Annotated[
-        float, typer.Option("--pass-at", metavar="REWARD", help="From which reward on an episode has passed.")
-    ] = 1.0,
+    pass_at: PassAtOption = 1.0,
+    unscored: UnscoredOption = Unscored.ZERO,
     max_turns: Annotated[
         int, typer.Option("--max-turns", min=1, metavar="N", help="Replies of the model.", rich_help_panel=_BUDGET)
     ] = 50,
@@ -128,7 +127,7 @@ def run(
     except ModelRefused as error:
         show_failure(error, _model_hints(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
-    figures = _report(evaluation, report, passing=pass_at)
+    figures = _report(evaluation, report, passing=pass_at, unscored=unscored.value_in_means)
     if interrupted:
         return INTERRUPTED
     return PROBLEMS if figures is not None and figures.broken else 0
@@ -252,16 +251,16 @@ class _Evaluation:
         return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
-def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
+def _report(evaluation: _Evaluation, page: Path | None, *, passing: float, unscored: float | None) -> Figures | None:
     """Show the figures and write the page; without a record there is nothing to show."""
     options, record, model = evaluation.options, evaluation.record, evaluation.player.name
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
-    figures = summarise(record, passing=passing, model=model, environment=evaluation.environment)
+    figures = summarise(record, passing=passing, unscored=unscored, model=model, environment=evaluation.environment)
     problem: OSError | None = None
     try:
-        write_report(record, where, passing=passing)
+        write_report(record, where, passing=passing, unscored=unscored)
     except OSError as error:
         problem = error
     if options.as_json:

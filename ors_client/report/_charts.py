@@ -34,7 +34,7 @@ def line_chart(
     low, high = bounds
     last = max((x for x, _ in points), default=1.0)
     first = min((x for x, _ in points), default=0.0)
-    steps = [low + step * (high - low) / 4 for step in range(5)]
+    steps = [low * (1 - step / 4) + high * (step / 4) for step in range(5)]
     left = max(_LEFT, 10 + _CHARACTER * max(len(format_value(value)) for value in steps))
 
     def to_x(x: float) -> float:
@@ -42,7 +42,8 @@ def line_chart(
         return left + share * (_WIDTH - left - _RIGHT)
 
     def to_y(y: float) -> float:
-        return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+        share = (y / 2 - low / 2) / (high / 2 - low / 2)  # halves: the whole of -1e308 to 1e308 is no number
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
     drawn: list[str] = []
     for value in steps:
