@@ -358,7 +358,7 @@ def _tasks(figures: Figures, chosen: Sample) -> str:
                 _links(lines.get(key, [])),
             )
         )
-    table = _table(["task", "#attempts", "#passed", "#mean reward", "transcripts"], rows)
+    table = _table(["task", "#attempts", "#passed", "~mean reward", "transcripts"], rows)
     note = '<p class="note">Those that were solved least come first; broken episodes are no attempts.</p>'
     return "<h2>Hardest tasks</h2>" + table + note + _rows_left_out(len(ranked), _TASKS, "tasks")
 
