@@ -22,7 +22,7 @@ _TASKS = 10  # of each kind that a terminal lists
 def compare_records(
     first: Annotated[Path, typer.Argument(metavar="A", help="The record to measure by, as JSON lines.")],
     second: Annotated[
-        Path | None, typer.Argument(metavar="[B]", help="The record that is measured; left out, two models of A.")
+        Path | None, typer.Argument(metavar="B", help="The record that is measured; left out, two models of A.")
     ] = None,
     *,
     model: Annotated[
@@ -145,7 +145,7 @@ def _show(found: Comparison, here: _Side, there: _Side, passing: float) -> None:
     out().print(f"A  {printable(_side(here))}\nB  {printable(_side(there))}\n", soft_wrap=True)
     rows = [
         (name, reward_text(pair.first), reward_text(pair.second), *_difference(pair))
-        for name, pair in (("mean reward", found.reward), (f"reward of {passing:g} or more", found.passed))
+        for name, pair in (("mean reward", found.reward), (f"pass@1, reward of {passing:g} or more", found.passed))
         if pair is not None
     ]
     columns = ["", "A", "B", "B - A", "95 % interval", "p"]

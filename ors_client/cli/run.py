@@ -121,13 +121,14 @@ def run(
         concurrency=concurrency,
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
+        unscored=unscored.value_in_means,
     )
     try:
         interrupted = evaluation.run()
     except ModelRefused as error:
         show_failure(error, _model_hints(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
-    figures = _report(evaluation, report, passing=pass_at, unscored=unscored.value_in_means)
+    figures = _report(evaluation, report, passing=pass_at)
     if interrupted:
         return INTERRUPTED
     return PROBLEMS if figures is not None and figures.broken else 0
@@ -147,6 +148,7 @@ class _Evaluation:
     concurrency: int
     secrets: Secrets | None
     retry_failed: bool
+    unscored: float | None
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
     requested: int = 0
@@ -181,7 +183,7 @@ class _Evaluation:
             name = self.environment = await environment.name()
             tasks = await self._tasks(environment)
             todo = self._remaining(tasks, name, client.layout.sessions)
-            with _progress(name, todo, quiet=self.options.as_json) as on_episode:
+            with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
                     await self._with_specifications(environment, tasks) if todo else tasks,
@@ -251,9 +253,10 @@ class _Evaluation:
         return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
-def _report(evaluation: _Evaluation, page: Path | None, *, passing: float, unscored: float | None) -> Figures | None:
+def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
     """Show the figures and write the page; without a record there is nothing to show."""
     options, record, model = evaluation.options, evaluation.record, evaluation.player.name
+    unscored = evaluation.unscored
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
@@ -331,13 +334,15 @@ def _model_hints(error: ModelRefused, model: ChatModel, key: str | None) -> list
 
 
 @contextlib.contextmanager
-def _progress(name: str, todo: int, *, quiet: bool) -> Generator[Callable[[EpisodeRecord], None]]:
+def _progress(
+    name: str, todo: int, *, unscored: float | None, quiet: bool
+) -> Generator[Callable[[EpisodeRecord], None]]:
     """Show a bar with the mean reward so far; in a pipe, nothing moves."""
     console = err()
     if quiet or not console.is_terminal or not todo:
         yield lambda _: None
         return
-    figures = Figures()
+    figures = Figures(unscored=unscored)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
 
+from ._intervals import mean
 from ._text import escape
 
 _WIDTH, _HEIGHT = 520, 200
@@ -67,6 +70,21 @@ def line_chart(
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
         f"<title>{escape(label)}</title>{''.join(drawn)}</svg>"
     )
+
+
+def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
+    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean, and share that has one.
+
+    The bins differ in size by one at most: a small last one would be the noisiest, where the eye looks first.
+    """
+    values = list(rewards)
+    count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
+    ends = [number * len(values) // count for number in range(count + 1)]
+    folded: list[tuple[int, float | None, float]] = []
+    for start, end in itertools.pairwise(ends):
+        given = [reward for reward in values[start:end] if not math.isnan(reward)]
+        folded.append((end, mean(given), len(given) / (end - start)))
+    return folded
 
 
 def bar(share: float) -> str:

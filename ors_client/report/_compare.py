@@ -6,6 +6,7 @@ t test is about. Some tasks are harder than others for everybody, which cancels 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ def compare(first: Figures, second: Figures) -> Comparison:
     def paired(value: Callable[[TaskFigures, Figures], float | None]) -> Pair | None:
         pairs = [(value(here[task], first), value(there[task], second)) for task in both]
         known = [(one, other) for one, other in pairs if one is not None and other is not None]
-        difference = estimate([[other - one] for one, other in known])
+        difference = estimate([[_difference(one, other)] for one, other in known])
         befores, afters = mean([one for one, _ in known]), mean([other for _, other in known])
         return None if difference is None or befores is None or afters is None else Pair(befores, afters, difference)
 
@@ -90,6 +91,11 @@ def compare(first: Figures, second: Figures) -> Comparison:
         only_first=sorted(here.keys() - there.keys(), key=_order),
         only_second=sorted(there.keys() - here.keys(), key=_order),
     )
+
+
+def _difference(one: float, other: float) -> float:
+    """Return what `other` is more than `one`, as a finite number for rewards of 1e308 too."""
+    return max(-sys.float_info.max, min(other - one, sys.float_info.max))
 
 
 def _by_task(figures: Figures) -> dict[Task, TaskFigures]:

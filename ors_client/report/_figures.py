@@ -8,7 +8,6 @@ Any other attempt without a score, unscored or cut, did not pass, and counts in 
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from array import array
@@ -382,18 +381,3 @@ def _local(moment: datetime | None) -> datetime | None:
         return None if moment is None else moment.astimezone()
     except (ValueError, OverflowError):  # the year 1 has no yesterday
         return None
-
-
-def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
-    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean, and share that has one.
-
-    The bins differ in size by one at most: a small last one would be the noisiest, where the eye looks first.
-    """
-    values = list(rewards)
-    count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
-    ends = [number * len(values) // count for number in range(count + 1)]
-    folded: list[tuple[int, float | None, float]] = []
-    for start, end in itertools.pairwise(ends):
-        given = [reward for reward in values[start:end] if not math.isnan(reward)]
-        folded.append((end, mean(given), len(given) / (end - start)))
-    return folded

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ._charts import axis_bounds, bar, line_chart
-from ._figures import FailureFigures, Figures, TaskKey, bins, labels
+from ._charts import axis_bounds, bar, bins, line_chart
+from ._figures import FailureFigures, Figures, TaskKey, labels
 from ._intervals import Estimate, mean
 from ._reading import Sample, sample
 from ._text import PageBudget, duration, escape, number, percent

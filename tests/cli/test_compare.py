@@ -64,7 +64,7 @@ def test_table_tells_means_interval_and_the_tasks_that_flipped(ors, record):
     a = record("a.jsonl", *of([1, 1, 1, 1, 0, 1, 1]), episode(8, 1.0))
     b = record("b.jsonl", *of([0, 0, 0, 0, 1, 0, 0]), episode(9, 1.0))
     said = ors("compare", a, b).stdout
-    assert "mean reward          0.857  0.143  -0.714  -1.413 to -0.015  0.047\n" in said
+    assert "mean reward                  0.857  0.143  -0.714  -1.413 to -0.015  0.047\n" in said
     assert "B is worse, by 7 tasks that both played\n" in said
     assert "solved by B only (1): train/4\n" in said
     assert "solved by A only (6): train/0, train/1, train/2, train/3, train/5, train/6\n" in said
@@ -121,6 +121,12 @@ def test_sides_that_are_not_clear_are_misuse(ors, record, options, message):
     result = ors("compare", three, *options)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_rewards_near_the_largest_number_are_compared(ors, record):
+    a, b = record("a.jsonl", *of([1e308, -1e308])), record("b.jsonl", *of([-1e308, 1e308]))
+    assert json.loads(ors("compare", a, b, "--json").stdout)["difference"] == 0.0
+    assert ors("compare", a, b).exit_code == 0
 
 
 def test_missing_record_is_misuse(ors, tmp_path):
