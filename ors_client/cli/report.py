@@ -9,7 +9,7 @@ import typer
 
 from ors_client.record import read
 from ors_client.report import write_report
-from ors_client.report._page import is_stream
+from ors_client.report._output import is_stream
 
 from .figures import PassAtOption, Unscored, UnscoredOption, as_json, show_figures
 from .options import Misuse
