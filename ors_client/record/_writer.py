@@ -18,11 +18,11 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from ._http.credentials import credentials_in
-from ._http.redaction import Redactor
-from ._shared.block_recorder import Transcriber, told, written
-from ._shared.block_text import images_absent, left_out, unnested, worded
-from ._types import CallTimes, JSONObject
+from ors_client._http.credentials import credentials_in
+from ors_client._http.redaction import Redactor
+from ors_client._shared.block_recorder import Transcriber, told, written
+from ors_client._shared.block_text import images_absent, left_out, unnested, worded
+from ors_client._types import CallTimes, JSONObject
 
 try:
     import fcntl
