@@ -336,7 +336,10 @@ class EnvironmentNotFound(ORSError):
 
 
 class ClientStateError(ORSError, RuntimeError):
-    """Raised when a client or session is used where it can't work: closed, in a forked child, in another event loop."""
+    """Raised when a client or session is used where it can't work: closed, in a forked child, in another event loop.
+
+    Also where a variable of the process names no proxy that can be used.
+    """
 
     anchor = "clientstateerror"
 

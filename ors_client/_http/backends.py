@@ -11,6 +11,7 @@ from __future__ import annotations
 import ssl
 import sys
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -200,8 +201,9 @@ class AiohttpConnections:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
         )
         self._proxy = None if proxy is None else str(proxy.url)
-        self._proxy_auth = aiohttp.BasicAuth(*proxy.auth) if proxy is not None and proxy.auth is not None else None
-        self._proxy_headers = None if proxy is None else dict(proxy.headers)
+        # Sent when a tunnel is asked for. To a plain origin there is none, and the request itself has to say it.
+        self._proxy_headers = _login(proxy)
+        self._login = self._proxy_headers if tls is False else {}
         self._urls: dict[str, yarl.URL] = {}
         # httpx knows best how to write a URL, and nothing is to be escaped twice.
         self._parse: Callable[[str], yarl.URL] = lambda url: yarl.URL(str(httpx.URL(url)), encoded=True)
@@ -212,11 +214,12 @@ class AiohttpConnections:
         response = await self._session.request(
             method,
             parsed(self._urls, url, self._parse),
-            headers=self._make_headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]),
+            headers=self._make_headers(
+                [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers], **self._login
+            ),
             data=body,
             allow_redirects=False,
             proxy=self._proxy,
-            proxy_auth=self._proxy_auth,
             proxy_headers=self._proxy_headers,
         )
         return _AiohttpResponse(response)
@@ -224,6 +227,12 @@ class AiohttpConnections:
     async def aclose(self) -> None:
         """Close the session and its connections."""
         await self._session.close()
+
+
+def _login(proxy: httpx.Proxy | None) -> dict[str, str]:
+    if proxy is None or proxy.auth is None:
+        return {}
+    return {"Proxy-Authorization": f"Basic {b64encode(':'.join(proxy.auth).encode()).decode()}"}
 
 
 class _AiohttpResponse:

@@ -8,10 +8,7 @@ requests are cancelled under one, and a hidden limit turns a busy rollout into a
 from __future__ import annotations
 
 import os
-import ssl
-import urllib.request
 from collections.abc import AsyncGenerator, Callable
-from typing import Literal
 
 import anyio
 import httpx
@@ -19,7 +16,6 @@ import httpx
 from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError
 
 from .backends import (
-    IDLE_SECONDS,
     AiohttpConnections,
     Connections,
     Headers,
@@ -28,6 +24,7 @@ from .backends import (
     parsed,
 )
 from .deadline import Loop
+from .proxies import proxy_for, tls_for, transport_for
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 
@@ -106,31 +103,10 @@ class Pool:
     def _connections(self, url: httpx.URL) -> Connections:
         if self._make is not None:
             return HttpxConnections(self._make(), connect=self._connect)
-        proxy = _proxy(url)
-        # Reading the certificates of a whole web for a plain connection would cost 20 ms.
-        tls: ssl.SSLContext | Literal[False] = httpx.create_ssl_context() if url.scheme == "https" else False
-        # aiohttp takes any proxy for one of HTTP; httpcore knows SOCKS, or says which package does.
+        # Asked once per origin: aiohttp's `trust_env` asks for each request, on another thread.
+        proxy = proxy_for(url)
+        # aiohttp takes any proxy for one of HTTP; httpcore knows SOCKS.
         spoken = proxy is None or proxy.url.scheme in {"http", "https"}
         if spoken and self._loop is not None and self._loop.is_asyncio:
-            return AiohttpConnections(tls, proxy, connect=self._connect)
-        transport = httpx.AsyncHTTPTransport(
-            verify=tls,
-            proxy=proxy,
-            trust_env=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_SECONDS),
-        )
-        return HttpxConnections(transport, connect=self._connect)
-
-
-def _proxy(url: httpx.URL) -> httpx.Proxy | None:
-    """Return the proxy that the environment names for `url`.
-
-    Asked once per origin: aiohttp's `trust_env` asks for each request, on another thread.
-    """
-    place = url.host if url.port is None else f"{url.host}:{url.port}"
-    if urllib.request.proxy_bypass(place):
-        return None
-    proxies = urllib.request.getproxies()
-    found = proxies.get(url.scheme) or proxies.get("all")
-    # Written without a scheme, as other programs allow it, it would be refused in a message that shows its password.
-    return httpx.Proxy(found if "://" in found else f"http://{found}") if found else None
+            return AiohttpConnections(tls_for(url), proxy, connect=self._connect)
+        return HttpxConnections(transport_for(url), connect=self._connect)

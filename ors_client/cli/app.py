@@ -4,7 +4,7 @@ import typer
 
 from .check import check
 from .command import command
-from .look import envs, prompt, splits, tasks, tools
+from .listing import envs, prompt, splits, tasks, tools
 from .play import play
 from .replay import replay
 from .report import report

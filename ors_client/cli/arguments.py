@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ors_client import JSONValue, ToolSpec
+from ors_client._shared.json_schema import SchemaResolver, mapping, sequence
 
-from .values import read_json
+from .json_input import read_json
 
 _SCALARS = ("string", "integer", "number", "boolean")
 _SHOWN = 60  # characters of a nested type in a menu
-_DEPTH = 8  # of references that lead to references
+_DEPTH = 8  # of alternatives within alternatives, which may be a circle
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,12 @@ class Argument:
 
 def read_arguments(tool: ToolSpec) -> list[Argument]:
     """Return a tool's arguments, the required ones first."""
-    schema = _resolve(tool.input_schema or {}, tool.input_schema or {})
-    properties = _mapping(schema.get("properties"))
-    listed = schema.get("required")
-    required = cast("list[object]", listed) if isinstance(listed, list) else []
+    resolver = SchemaResolver(tool.input_schema)
+    schema = _resolve(tool.input_schema, resolver)
+    required = sequence(schema.get("required"))
     found = [
-        _argument(name, _mapping(value), tool.input_schema or {}, required=name in required)
-        for name, value in properties.items()
+        _argument(name, mapping(value), resolver, required=name in required)
+        for name, value in mapping(schema.get("properties")).items()
     ]
     return sorted(found, key=lambda argument: not argument.required)
 
@@ -110,17 +110,17 @@ def signature(tool: ToolSpec) -> list[str]:
     return [argument.summary() for argument in read_arguments(tool)]
 
 
-def _argument(name: str, written: Mapping[str, Any], root: Mapping[str, Any], *, required: bool) -> Argument:
-    schema = _resolve(written, root)
+def _argument(name: str, written: Mapping[str, Any], resolver: SchemaResolver, *, required: bool) -> Argument:
+    schema = _resolve(written, resolver)
     choices = _choices(schema)
     default = written.get("default", schema.get("default"))
-    told = "default" in written or "default" in schema
+    has_default = "default" in written or "default" in schema
     return Argument(
         name,
-        types=_types(schema, root),
-        label=_label(schema, root),
+        types=_types(schema, resolver),
+        label=_label(schema, resolver),
         required=required,
-        default=json.dumps(default, ensure_ascii=False) if told else None,
+        default=json.dumps(default, ensure_ascii=False) if has_default else None,
         choices=choices,
         description=str(written.get("description") or schema.get("description") or ""),
     )
@@ -133,10 +133,10 @@ def _choices(schema: Mapping[str, Any]) -> tuple[JSONValue, ...]:
     return tuple(cast("list[JSONValue]", values)) if isinstance(values, list) else ()
 
 
-def _types(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
-    alternatives = _alternatives(schema, root)
+def _types(schema: Mapping[str, Any], resolver: SchemaResolver, depth: int = 0) -> tuple[str, ...]:
+    alternatives = _alternatives(schema, resolver, depth)
     if alternatives:
-        found = [kind for alternative in alternatives for kind in _types(alternative, root)]
+        found = [kind for alternative in alternatives for kind in _types(alternative, resolver, depth + 1)]
         # A number is tried before text, which takes anything.
         order = ("null", "boolean", "integer", "number", "json", "string")
         return tuple(sorted(dict.fromkeys(found), key=order.index))
@@ -144,53 +144,44 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...
     return (kind,) if kind in {*_SCALARS, "null"} else ("json",)
 
 
-def _label(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
+def _label(schema: Mapping[str, Any], resolver: SchemaResolver, depth: int = 0, lists: int = 0) -> str:
     choices = _choices(schema)
     if choices:
         return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
-    alternatives = _alternatives(schema, root)
+    alternatives = _alternatives(schema, resolver, depth)
     if alternatives:
-        labels = dict.fromkeys(_label(alternative, root, depth) for alternative in alternatives)
+        labels = dict.fromkeys(_label(alternative, resolver, depth + 1, lists) for alternative in alternatives)
         return " | ".join(labels)
     kind = schema.get("type")
     if kind == "array":
-        inside = _label(_resolve(_mapping(schema.get("items")), root), root, depth + 1) if depth < 2 else "…"
+        inside = _label(_resolve(schema.get("items"), resolver), resolver, depth, lists + 1) if lists < 2 else "…"
         label = f"list of {inside}"
     elif kind == "object":
-        names = list(_mapping(schema.get("properties")))
+        names = list(mapping(schema.get("properties")))
         label = f"{{{', '.join(names)}}}" if names else "object"
     else:
         label = str(kind) if isinstance(kind, str) else "any JSON"
     return label if len(label) <= _SHOWN else f"{label[: _SHOWN - 1]}…"
 
 
-def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _alternatives(schema: Mapping[str, Any], resolver: SchemaResolver, depth: int) -> list[Mapping[str, Any]]:
+    if depth >= _DEPTH:
+        return []
     for word in ("anyOf", "oneOf"):
-        listed = schema.get(word)
-        if isinstance(listed, list):
-            return [_resolve(_mapping(item), root) for item in cast("list[object]", listed)]
-    kinds = schema.get("type")
-    return [{**schema, "type": kind} for kind in cast("list[object]", kinds)] if isinstance(kinds, list) else []
+        if isinstance(schema.get(word), list):
+            return [_resolve(item, resolver) for item in sequence(schema[word]) if not resolver.is_exhausted()]
+    return [{**schema, "type": kind} for kind in sequence(schema.get("type")) if not resolver.is_exhausted()]
 
 
-def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow references within the document, and look through an `allOf` of one."""
+def _resolve(schema: object, resolver: SchemaResolver) -> Mapping[str, Any]:
+    """Follow references, and look through an `allOf` of one."""
     for _ in range(_DEPTH):
-        reference, every = schema.get("$ref"), schema.get("allOf")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            found: object = root
-            for part in reference[2:].split("/"):
-                found = _mapping(found).get(part.replace("~1", "/").replace("~0", "~"))
-            schema = _mapping(found)
-        elif isinstance(every, list) and len(cast("list[object]", every)) == 1:
-            schema = _mapping(cast("list[object]", every)[0])
-        else:
-            break
-    return schema
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+        found = resolver.resolve(schema)
+        every = sequence(found.get("allOf"))
+        if len(every) != 1:
+            return found
+        schema = every[0]
+    return {}
 
 
 def _boolean(text: str) -> bool | None:

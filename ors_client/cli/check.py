@@ -1,4 +1,4 @@
-"""The command `ors check`: a doctor's report, for people and for scripts."""
+"""The command `ors check`: what a server is and offers, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,12 @@ from rich.text import Text
 
 from ors_client import KeepalivePolicy
 
-from .command import (
-    INTERRUPTED,
-    PROBLEMS,
-    SecretHostsOption,
-    SecretOption,
-    SplitOption,
-    Target,
-    TaskOption,
-    read_secrets,
-)
-from .diagnosis import Doctor
-from .findings import Demand, Described, Problem, Report
-from .output import err, milliseconds, out, plain, show, show_error, show_json, show_note
-from .signals import until_told
+from .check_report import CheckReport, EnvironmentDescription, Problem, SessionDemand
+from .command import INTERRUPTED, PROBLEMS
+from .options import SecretHostsOption, SecretOption, ServerOptions, SplitOption, TaskOption, read_secrets
+from .output import err, milliseconds, out, printable, show, show_error, show_json, show_note
+from .server_check import ServerCheck
+from .signals import run_until_signal
 
 _REAPED = 900  # seconds after which the official servers end a session without a sign of life
 _OFFICIAL = ("openreward ", "ors-sdk")
@@ -37,7 +29,7 @@ _PANEL = "What a GRPO run would ask of it"
 
 
 def check(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: TaskOption = 0,
@@ -71,28 +63,28 @@ def check(
     Opens one session (another with --hold) and calls none of its tools. The exit status is 0 when all is well, 1 when
     there are problems.
     """
-    demand = Demand(batch_size, generations, accumulation, processes)
-    secrets = read_secrets(target, secret, secret_hosts)
-    with contextlib.nullcontext() if target.as_json else err().status(f"examining {plain(target.url)}") as status:
+    demand = SessionDemand(batch_size, generations, accumulation, processes)
+    secrets = read_secrets(options, secret, secret_hosts)
+    with contextlib.nullcontext() if options.as_json else err().status(f"examining {printable(options.url)}") as status:
 
-        def tell_held(seconds: float) -> None:
+        def show_held(seconds: float) -> None:
             if status is not None:
                 status.update(f"holding a session: {seconds:.0f} of {hold:g} s")
 
-        doctor = Doctor(target, split=split, task=task, secrets=secrets, hold=hold, on_hold=tell_held)
-        interrupted = anyio.run(until_told, doctor.examine)
+        server_check = ServerCheck(options, split=split, task=task, secrets=secrets, hold=hold, on_hold=show_held)
+        interrupted = anyio.run(run_until_signal, server_check.examine)
     if interrupted:
         show_note("interrupted")
         return INTERRUPTED
-    report = doctor.report
+    report = server_check.report
     if generations < _FEWEST:
         report.problems.append(_too_few(generations))
     elif demand.sessions % generations:
         report.problems.append(_indivisible(demand))
-    if target.as_json:
-        show_json(_as_json(target, report, demand))
+    if options.as_json:
+        show_json(_as_json(options, report, demand))
     else:
-        _show(target, report, demand)
+        _show(options, report, demand)
     return PROBLEMS if report.problems else 0
 
 
@@ -103,17 +95,17 @@ def _too_few(generations: int) -> Problem:
     )
 
 
-def _indivisible(demand: Demand) -> Problem:
+def _indivisible(demand: SessionDemand) -> Problem:
     return Problem(
         f"TRL refuses {demand.sessions} rollouts at a time in groups of {demand.generations}: they do not divide.",
         ["Choose --generations so that it divides batch size x accumulation x processes."],
     )
 
 
-def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
+def _as_json(options: ServerOptions, report: CheckReport, demand: SessionDemand) -> dict[str, Any]:
     policy = KeepalivePolicy()
     return {
-        "url": target.url,
+        "url": options.url,
         "ok": not report.problems,
         "server": {"kind": report.kind, "version": report.version},
         "environments": [
@@ -148,7 +140,7 @@ def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
             "resume": report.resume,
         },
         "grpo": asdict(demand) | {"sessions": demand.sessions},
-        "problems": [{"what": problem.what, "try": problem.cures} for problem in report.problems],
+        "problems": [{"what": problem.what, "try": problem.hints} for problem in report.problems],
         "notes": report.notes,
     }
 
@@ -156,9 +148,9 @@ def _as_json(target: Target, report: Report, demand: Demand) -> dict[str, Any]:
 # --- For people ------------------------------------------------------------------------------------------------------
 
 
-def _show(target: Target, report: Report, demand: Demand) -> None:
+def _show(options: ServerOptions, report: CheckReport, demand: SessionDemand) -> None:
     known = report.kind is not None
-    show(_facts([("server", Text(plain(f"{report.kind} at {target.url}" if known else target.url)))]))
+    show(_facts([("server", Text(printable(f"{report.kind} at {options.url}" if known else options.url)))]))
     if report.environments:
         show(_facts([("environments", Text(str(len(report.environments))))]))
         show(Padding(_environments(report.environments), (0, 0, 0, 2), expand=False))
@@ -167,7 +159,7 @@ def _show(target: Target, report: Report, demand: Demand) -> None:
         name, split, index = report.opened
         steps = [(step, report.seconds.get(step)) for step in ("create", "prompt", "ping", "delete")]
         timed = ", ".join(f"{step} {milliseconds(took)}" for step, took in steps if took is not None) or "not opened"
-        facts += [("session", Text(plain(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
+        facts += [("session", Text(printable(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
         facts += _features(report)
     if report.environments:
         facts.append(("a GRPO run", Text(_demand(demand))))
@@ -184,18 +176,18 @@ def _facts(rows: list[tuple[str, Text]]) -> Table:
     return grid
 
 
-def _environments(environments: list[Described]) -> Table:
+def _environments(environments: list[EnvironmentDescription]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("name", "tasks", "tools"):
         table.add_column(column, overflow="fold")
     for one in environments:
         splits = ", ".join(f"{name} {count}" for name, _, count in one.splits)
         tools = [tool.name for tool in one.tools] + ([f"{one.terminal_tool} (terminal)"] if one.terminal_tool else [])
-        table.add_row(Text(plain(one.name)), Text(plain(splits)), Text(plain(", ".join(tools))))
+        table.add_row(Text(printable(one.name)), Text(printable(splits)), Text(printable(", ".join(tools))))
     return table
 
 
-def _keepalive(report: Report) -> Text:
+def _keepalive(report: CheckReport) -> Text:
     policy = KeepalivePolicy()
     if report.ping_answered is None:
         return Text("not tried", style="dim")
@@ -209,8 +201,8 @@ def _keepalive(report: Report) -> Text:
     return Text(f"pings are answered; they are sent every {policy.interval:g} s{by_default}; {held}")
 
 
-def _features(report: Report) -> list[tuple[str, Text]]:
-    def told(value: bool | None, yes: str = "yes", no: str = "no") -> Text:  # noqa: FBT001 - a fact, not a switch
+def _features(report: CheckReport) -> list[tuple[str, Text]]:
+    def yes_or_no(value: bool | None, yes: str = "yes", no: str = "no") -> Text:  # noqa: FBT001 - a fact, not a switch
         return Text("not asked" if value is None else yes if value else no, style="" if value else "dim")
 
     where = {
@@ -220,15 +212,15 @@ def _features(report: Report) -> list[tuple[str, Text]]:
     }
     final = report.terminal_tool
     return [
-        ("resume", told(report.resume, "yes: a call whose connection was cut was taken up again", "no")),
-        ("task ranges", told(report.ranges, no="no; tasks are listed whole or one by one")),
+        ("resume", yes_or_no(report.resume, "yes: a call whose connection was cut was taken up again", "no")),
+        ("task ranges", yes_or_no(report.ranges, no="no; tasks are listed whole or one by one")),
         (
             "task tools",
-            told(report.task_tools, _own_tools(report.own_tools), "no route; every task has the same tools"),
+            yes_or_no(report.task_tools, _own_tools(report.own_tools), "no route; every task has the same tools"),
         ),
-        ("messages", told(report.messages, no="no; the prompt stands for the conversation")),
-        ("terminal tool", told(None if report.group_scoring is None else final is not None, plain(final))),
-        ("group scoring", told(report.group_scoring)),
+        ("messages", yes_or_no(report.messages, no="no; the prompt stands for the conversation")),
+        ("terminal tool", yes_or_no(None if report.group_scoring is None else final is not None, printable(final))),
+        ("group scoring", yes_or_no(report.group_scoring)),
         ("secrets", Text(where[report.secrets])),
     ]
 
@@ -236,10 +228,10 @@ def _features(report: Report) -> list[tuple[str, Text]]:
 def _own_tools(names: list[str]) -> str:
     if not names:
         return "can be asked for; this task has those of its environment"
-    return f"this task has more than its environment: {plain(', '.join(names))}"
+    return f"this task has more than its environment: {printable(', '.join(names))}"
 
 
-def _demand(demand: Demand) -> str:
+def _demand(demand: SessionDemand) -> str:
     factors = f"batch {demand.batch_size} x accumulation {demand.accumulation} x processes {demand.processes}"
     count = "1 session" if demand.sessions == 1 else f"{demand.sessions} sessions"
     if demand.sessions % demand.generations:
@@ -248,13 +240,13 @@ def _demand(demand: Demand) -> str:
     return f"holds {count} open at a time ({factors}; {tasks} x {demand.generations} generations)"
 
 
-def _show_findings(report: Report) -> None:
+def _show_findings(report: CheckReport) -> None:
     console = out()
     console.print()
     for note in report.notes:
         show_note(note, console)
     for problem in report.problems:
-        show_error(problem.what, problem.cures, label="problem", console=console)
+        show_error(problem.what, problem.hints, label="problem", console=console)
     count = len(report.problems)
     if count:
         console.print(Text("1 problem." if count == 1 else f"{count} problems.", style="bold red"))

@@ -1,8 +1,7 @@
-"""What every command shares: which server is meant, how errors end a command, and politeness when it is told to stop.
+"""What makes a function a command: the server's options, errors in one form with what to try, and the exit status.
 
-A command is a plain function that takes a `Target` (or does not), returns its exit status, and raises what it meets.
-`command` makes it one for typer: options for the target, errors in one form with what to try, 0 for fine, 1 for
-problems, 2 for misuse.
+A command is a plain function that takes `ServerOptions` (or does not), returns its exit status, and raises what it
+meets: 0 is for fine, 1 for problems, 2 for misuse.
 """
 
 from __future__ import annotations
@@ -11,224 +10,46 @@ import contextlib
 import functools
 import inspect
 import logging
-import os
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 import typer
 
 import ors_client
-from ors_client._http.credentials import Secrets, encode_header, environment
-from ors_client._http.urls import resolve
 
-from .cures import cures
+from .hints import hints_for
+from .options import Misuse, ServerOptions
 from .output import show_error, show_json, show_note
-from .stopping import leaving_when_told
+from .signals import exit_on_signal
 
 PROBLEMS = 1
 MISUSE = 2
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
-
-# Seconds that a person waits for a server that is starting, unless `--wait` says otherwise: for an answer about what
-# there is, for a doctor, who may meet a slow setup, and for an episode that somebody wants to play.
-PATIENCE, DOCTORS_PATIENCE, PLAYERS_PATIENCE = 20.0, 120.0, 600.0
-
-
-class Misuse(Exception):
-    """Raised when what was asked makes no sense, before or without a server."""
-
-
-SplitOption = Annotated[str | None, typer.Option("--split", metavar="NAME", help="The split; left out, the first.")]
-TaskOption = Annotated[int, typer.Option("--task", metavar="N", help="The task's index; -1 is the last.")]
-SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret", metavar="NAME[=VALUE]", help="For the environment; without a value, from the variable. Repeatable."
-    ),
-]
-SecretHostsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret-hosts",
-        metavar="NAME=HOST,...",
-        help="Which hosts the catalogue may send a secret to; NAME= is for none. Repeatable.",
-    ),
-]
-
-
-@dataclass(frozen=True, repr=False)  # it holds a key
-class Target:
-    """Which server and environment a command is about, as options say it, and in which form it answers."""
-
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or https://openreward.ai for the catalogue.")]
-    env: Annotated[
-        str | None,
-        typer.Option(
-            "--env",
-            metavar="NAME",
-            help="The environment; owner/name in the catalogue. Needed where there are several.",
-        ),
-    ] = None
-    variant: Annotated[
-        str | None,
-        typer.Option("--variant", metavar="NAME", help="One environment of a catalogue deployment that has several."),
-    ] = None
-    sessions_url: Annotated[
-        str | None, typer.Option("--sessions-url", metavar="URL", help="Where sessions are served, if elsewhere.")
-    ] = None
-    api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", metavar="KEY", help="Sent to this server. OPENREWARD_API_KEY is for the catalogue."),
-    ] = None
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="'NAME: VALUE'", help="Sent with every request. Repeatable."),
-    ] = None
-    wait: Annotated[
-        float | None,
-        typer.Option("--wait", metavar="SECONDS", min=1, help="How long a server and a setup may take to start."),
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False
-
-    def client(self, patience: float = PATIENCE) -> ors_client.Client:
-        """Return a client of the server; nothing is contacted yet.
-
-        Args:
-            patience: Seconds to wait for what is starting, unless an option says how long.
-
-        Raises:
-            Misuse: A URL, key or header can't be used.
-        """
-        with _misuse():
-            return ors_client.Client(self._place, **self._settings(patience))
-
-    def async_client(self, patience: float = PATIENCE, **settings: Any) -> ors_client.AsyncClient:
-        """Return the same for asyncio, with `settings` of `AsyncClient` besides."""
-        with _misuse():
-            return ors_client.AsyncClient(self._place, **self._settings(patience), **settings)
-
-    @property
-    def deployment(self) -> str | None:
-        """The catalogue's deployment that is meant, if one is."""
-        return self.env if self.env is not None and "/" in self.env else None
-
-    @property
-    def is_catalogue(self) -> bool:
-        """Whether the catalogue itself is meant, whose hosts get the key of the environment.
-
-        Raises:
-            Misuse: The URL can't be used.
-        """
-        with _misuse():
-            return resolve(self._place, environment()).catalogue
-
-    @property
-    def _place(self) -> str | ors_client.Layout:
-        return self.url if self.sessions_url is None else ors_client.Layout(self.url, self.sessions_url)
-
-    def _settings(self, patience: float) -> dict[str, Any]:
-        # Asked to wait, it also waits for a port that nobody listens on yet: about one attempt a second.
-        retry = (
-            ors_client.RetryPolicy(attempts=2)
-            if self.wait is None
-            else ors_client.RetryPolicy(attempts=int(self.wait) + 1, first_delay=1.0, max_delay=1.0, jitter=0.0)
-        )
-        return {
-            "api_key": self.api_key,
-            "headers": dict(_split(header, ":", "--header 'Name: value'") for header in self.header or ()),
-            "timeout": ors_client.Timeouts(response=min(patience, 60.0), start_up=self.wait or patience),
-            "retry": retry,
-        }
-
-
-@contextlib.contextmanager
-def _misuse() -> Generator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise Misuse(str(error)) from None
-
-
-def _split(text: str, mark: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    if not found or not name.strip():
-        raise Misuse(f"That option is written {form}.")  # its text may be a secret
-    return name.strip(), value.strip()
-
-
-def read_secrets(target: Target, given: list[str] | None, hosts: list[str] | None) -> Secrets | None:
-    """Read `--secret` and `--secret-hosts` options.
-
-    Raises:
-        Misuse: A secret has no value, and there is no variable of its name; hosts are for no secret that is given; or
-            the catalogue is not told a secret's hosts.
-    """
-    secrets: dict[str, str] = {}
-    for text in given or ():
-        name, found, value = text.partition("=")
-        if not name:
-            raise Misuse("A secret is written --secret NAME=VALUE.")
-        if not found and name not in os.environ:
-            raise Misuse(f"The secret {name!r} has no value: write {name}=VALUE, or set the variable {name}.")
-        secrets[name] = value if found else os.environ[name]
-    allowed: dict[str, list[str]] = {}
-    for text in hosts or ():
-        name, listed = _split(text, "=", "--secret-hosts NAME=HOST,HOST")
-        if name not in secrets:
-            raise Misuse(f"Hosts are given for a secret {name!r} that is not; give it as --secret {name}=VALUE.")
-        allowed.setdefault(name, []).extend(host.strip() for host in listed.split(",") if host.strip())
-    bound: dict[str, str | tuple[str, list[str]]] = {
-        name: (value, allowed[name]) if name in allowed else value for name, value in secrets.items()
-    }
-    for name in bound if bound and target.is_catalogue else ():
-        try:
-            encode_header({name: bound[name]}, catalogue=True)
-        except ValueError:
-            raise Misuse(
-                f"The catalogue has to know which hosts the secret {name!r} may be sent to: --secret-hosts "
-                f"{name}=api.example.com,db.example.com, or --secret-hosts {name}= for none."
-            ) from None
-    return bound or None
-
-
-def choose_split(environment: ors_client.Environment, wanted: str | None) -> str:
-    """Return the split that is wanted, or the environment's first.
-
-    Raises:
-        Misuse: It has none.
-    """
-    if wanted is not None:
-        return wanted
-    splits = environment.list_splits()
-    if not splits:
-        raise Misuse("The environment lists no splits; name one with --split.")
-    return splits[0].name
-
-
-# --- Functions as commands -------------------------------------------------------------------------------------------
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
     """Make a function that typer takes as a command.
 
     Args:
-        function: With the parameter `target`, it gets all options of a `Target`; its other parameters are options as
-            typer reads them. Its docstring is the help.
+        function: With the parameter `options`, it gets `ServerOptions`; its other parameters are options as typer reads
+            them. Its docstring is the help.
     """
     own = inspect.signature(function, eval_str=True).parameters
     parameters = [
-        *(_target_parameters() if "target" in own else ()),
-        *(p for name, p in own.items() if name != "target"),
+        *(_options_parameters() if "options" in own else ()),
+        *(p for name, p in own.items() if name != "options"),
     ]
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        target: Target | None = None
-        if "target" in own:
-            target = given["target"] = Target(**{field.name: given.pop(field.name) for field in fields(Target)})
-        with _notes_shown(), leaving_when_told():
-            raise typer.Exit(_status(lambda: function(**given), target))
+        options: ServerOptions | None = None
+        if "options" in own:
+            options = given["options"] = ServerOptions(
+                **{field.name: given.pop(field.name) for field in fields(ServerOptions)}
+            )
+        with _notes_shown(), exit_on_signal():
+            raise typer.Exit(_exit_status(lambda: function(**given), options))
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] - what inspect documents
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters], return_annotation=None
@@ -237,36 +58,38 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
     return run
 
 
-def _target_parameters() -> list[inspect.Parameter]:
-    hints = get_type_hints(Target, include_extras=True)
-    defaults = inspect.signature(Target).parameters
+def _options_parameters() -> list[inspect.Parameter]:
+    annotations = get_type_hints(ServerOptions, include_extras=True)
+    defaults = inspect.signature(ServerOptions).parameters
     return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hints[name])
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=annotations[name]
+        )
         for name in defaults
     ]
 
 
-def _status(work: Callable[[], int | None], target: Target | None) -> int:
-    as_json = target is not None and target.as_json
+def _exit_status(work: Callable[[], int | None], options: ServerOptions | None) -> int:
+    as_json = options is not None and options.as_json
     try:
         return work() or 0
     except Misuse as error:
-        tell(error, [], as_json=as_json)
+        show_failure(error, [], as_json=as_json)
         return MISUSE
     except ors_client.ORSError as error:
-        tell(error, [] if target is None else cures(error, target), as_json=as_json)
+        show_failure(error, [] if options is None else hints_for(error, options), as_json=as_json)
         return PROBLEMS
     except KeyboardInterrupt:
         show_note("interrupted")
         return INTERRUPTED
 
 
-def tell(error: Exception, advice: list[str], *, as_json: bool) -> None:
+def show_failure(error: Exception, hints: list[str], *, as_json: bool) -> None:
     """Say what ended a command, and what to try."""
     if as_json:
-        show_json({"error": {"kind": type(error).__name__, "message": str(error), "try": advice}})
+        show_json({"error": {"kind": type(error).__name__, "message": str(error), "try": hints}})
     else:
-        show_error(str(error), advice)
+        show_error(str(error), hints)
 
 
 class _Notes(logging.Handler):

@@ -10,11 +10,11 @@ from rich.text import Text
 from ors_client.report import Figures
 from ors_client.report._advice import advice
 
-from .output import milliseconds, one_line, out, plain, show
+from .output import milliseconds, one_line, out, printable, show
 
 _KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
 _MESSAGE = 300  # characters of a failure's message
-_TOOLS = 5
+_FAILURES, _TOOLS = 10, 5
 
 
 def show_figures(figures: Figures) -> None:
@@ -23,12 +23,12 @@ def show_figures(figures: Figures) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _rows(figures):
-        table.add_row(name, Text(plain(value)))
+        table.add_row(name, Text(printable(value)))
     show(table)
     console = out()
     for title, rows in (
         ("failures, by episodes", _failures(figures)),
-        ("slowest tools, by the median call", _tools(figures)),
+        ("slowest tools, by the time of all calls", _tools(figures)),
     ):
         if rows:
             console.print(Text(f"\n{title}", style="bold"))
@@ -36,7 +36,7 @@ def show_figures(figures: Figures) -> None:
             detail.add_column(justify="right")
             detail.add_column(overflow="fold")
             for count, what in rows:
-                detail.add_row(f"  {count}", Text(plain(what)))
+                detail.add_row(f"  {count}", Text(printable(what)))
             show(detail)
     console.print()
 
@@ -65,7 +65,7 @@ def as_json(figures: Figures) -> dict[str, Any]:
                 "errors": tool.errors,
                 "median_seconds": tool.percentile(0.5),
                 "p95_seconds": tool.percentile(0.95),
-                "seconds": sum(tool.seconds),
+                "seconds": tool.total_seconds,
             }
             for name, tool in figures.tools.items()
         },
@@ -102,26 +102,25 @@ def _tokens(figures: Figures) -> str:
 
 
 def _failures(figures: Figures) -> list[tuple[str, str]]:
-    kinds = figures.failures.most_common(10)
-    unscored = figures.statuses["unscored"]
     rows: list[tuple[str, str]] = []
-    for kind, count in kinds:
-        rows.append((str(count), one_line(kind, _KIND)))
-        if kind in figures.messages:
-            rows.append(("", f"the first: {one_line(figures.messages[kind], _MESSAGE)}"))
-        if (cure := advice(kind)) is not None:
-            rows.append(("", f"try: {cure}"))
-    return [*rows, (str(unscored), "unscored: the environment gave no reward")] if unscored else rows
+    for row in figures.failure_rows[:_FAILURES]:
+        what = "unscored: the environment gave no reward" if row.kind == "unscored" else one_line(row.kind, _KIND)
+        rows.append((str(row.episodes), what))
+        if row.message:
+            rows.append(("", f"the first: {one_line(row.message, _MESSAGE)}"))
+        if row.advice:
+            rows.append(("", f"try: {row.advice}"))
+    return rows
 
 
 def _tools(figures: Figures) -> list[tuple[str, str]]:
-    ranked = sorted(figures.tools.items(), key=lambda item: -item[1].percentile(0.5))
     return [
         (
-            milliseconds(tool.percentile(0.5)),
-            f"{one_line(name, _KIND)}, {_count(tool.calls, 'call')}, {_count(tool.errors, 'error')}",
+            milliseconds(tool.total_seconds),
+            f"{one_line(name, _KIND)}, {_count(tool.calls, 'call')}, {_count(tool.errors, 'error')}, median "
+            + milliseconds(tool.percentile(0.5)),
         )
-        for name, tool in ranked[:_TOOLS]
+        for name, tool in figures.slowest_tools[:_TOOLS]
     ]
 
 

@@ -1,7 +1,7 @@
 """How the commands speak: tables and text for people, JSON for programs, and nothing that moves a terminal.
 
-Everything that a server says is shown through `plain`, since a control sequence in it could rewrite the screen or the
-clipboard. In a pipe there are no colours and lines are not folded.
+Everything that a server says is shown through `printable`, since a control sequence in it could rewrite the screen or
+the clipboard. In a pipe there are no colours and lines are not folded.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ def _console(terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - priv
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=not terminal)
 
 
-def plain(text: object) -> str:
+def printable(text: object) -> str:
     """Return `text` with every character that a terminal would act on, save line ends and tabs, spelt out."""
-    return "".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _spelt(c) for c in str(text))
+    return "".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _escaped(c) for c in str(text))
 
 
-def _spelt(character: str) -> str:
+def _escaped(character: str) -> str:
     return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: object, limit: int) -> str:
     """Fold `text` to one line of at most `limit` characters."""
-    line = " ".join(plain(text).split())
+    line = " ".join(printable(text).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def show_json(value: object) -> None:
     """Print a value as JSON, ASCII only, so that any pipe carries it."""
-    print(json.dumps(_bare(value), indent=2))  # noqa: T201 - this is the command's output
+    print(json.dumps(_json_value(value), indent=2))  # noqa: T201 - this is the command's output
 
 
 def show_json_line(value: object) -> None:
     """Print a value as one line of JSON, at once."""
-    print(json.dumps(_bare(value)), flush=True)  # noqa: T201
+    print(json.dumps(_json_value(value)), flush=True)  # noqa: T201
 
 
-def _bare(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, list | tuple):
-        return [_bare(item) for item in cast("Sequence[object]", value)]
+        return [_json_value(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, dict):
-        return {str(key): _bare(item) for key, item in cast("Mapping[object, object]", value).items()}
+        return {str(key): _json_value(item) for key, item in cast("Mapping[object, object]", value).items()}
     return value
 
 
@@ -92,31 +92,31 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, righ
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     show(table)
 
 
 def show_error(
-    message: str, cures: Sequence[str] = (), *, label: str = "error", console: Console | None = None
+    message: str, hints: Sequence[str] = (), *, label: str = "error", console: Console | None = None
 ) -> None:
     """Print what went wrong, and below it what to try."""
     on = console or err()
-    on.print(hanging(f"{label}:", "bold red", message))
-    for cure in cures:
-        on.print(hanging("  try:", "bold", cure))
+    on.print(labelled(f"{label}:", "bold red", message))
+    for hint in hints:
+        on.print(labelled("  try:", "bold", hint))
 
 
 def show_note(message: str, console: Console | None = None) -> None:
     """Print what a person should know, though nothing failed."""
-    (console or err()).print(hanging("note:", "bold yellow", message))
+    (console or err()).print(labelled("note:", "bold yellow", message))
 
 
-def hanging(label: str, style: str, text: str, *, gap: int = 1) -> Table:
+def labelled(label: str, style: str, text: str, *, gap: int = 1) -> Table:
     """Return a text that is folded beside its label, not below it."""
     grid = Table.grid(padding=(0, gap))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(plain(label), style=style), Text(plain(text)))
+    grid.add_row(Text(printable(label), style=style), Text(printable(text)))
     return grid
 
 

@@ -12,30 +12,29 @@ from rich.text import Text
 from ors_client import JSONValue, Session, TaskRef, TerminalToolSpec, ToolError, ToolOutput, ToolSpec
 
 from .arguments import Argument, read_arguments, signature
-from .command import (
-    INTERRUPTED,
-    PLAYERS_PATIENCE,
-    PROBLEMS,
+from .block_printer import BlockPrinter
+from .command import INTERRUPTED, PROBLEMS
+from .listing import IMAGES, ImagesOption
+from .options import (
+    EPISODE_TIMEOUT,
     Misuse,
     SecretHostsOption,
     SecretOption,
+    ServerOptions,
     SplitOption,
-    Target,
     TaskOption,
     choose_split,
     read_secrets,
 )
-from .look import IMAGES, ImagesOption
-from .output import err, one_line, out, plain, show, show_error, show_json_line, show_note
-from .script import Call, Followed, Script, lines
-from .transcript import Reader
+from .output import err, one_line, out, printable, show, show_error, show_json_line, show_note
+from .script import Call, Script, ScriptResult, format_lines
 
 _LINE = 72  # characters of a description beside its tool
 _FINAL, _QUIT = "m", "q"
 
 
 def play(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: TaskOption = 0,
@@ -55,53 +54,53 @@ def play(
 
     The exit status of a script is 0 when every call that was made had a result, 1 when one came back with an error.
     """
-    if target.as_json and script is None:
+    if options.as_json and script is None:
         raise Misuse("--json plays a script: give the calls with --script FILE.")
-    client = target.client(PLAYERS_PATIENCE)
+    client = options.client(EPISODE_TIMEOUT)
     try:
-        with Script.opened(script) as source, client:
-            environment = client.environment(target.env, variant=target.variant)
+        with Script.open(script) as source, client:
+            environment = client.environment(options.env, variant=options.variant)
             place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
-                episode = _Episode(session, None if target.as_json else Reader(images))
+            with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
+                episode = _PlayedEpisode(session, None if options.as_json else BlockPrinter(images))
                 episode.begin()
                 if source is None:
-                    followed = None
-                    _ask(episode)
+                    result = None
+                    _play_by_hand(episode)
                 else:
-                    followed = _follow(source, episode)
-            episode.end(followed)
+                    result = _play_script(source, episode)
+            episode.end(result)
     except KeyboardInterrupt:
         left = client.leaked_sessions
         err().print()  # the terminal shows ^C after the question
         show_note("interrupted; the session was deleted" if not left else "interrupted; the session may still be open")
         return INTERRUPTED
-    if followed is None:
+    if result is None:
         return 0
-    if not target.as_json:
-        _show_followed(followed, target)
-    return PROBLEMS if followed.errors else 0
+    if not options.as_json:
+        _show_script_result(result, options)
+    return PROBLEMS if result.errors else 0
 
 
 # --- An episode ------------------------------------------------------------------------------------------------------
 
 
-class _Episode:
-    """A session under way, told to a person through a reader, or as lines of JSON without one."""
+class _PlayedEpisode:
+    """A session under way, shown to a person by a printer, or as lines of JSON without one."""
 
-    def __init__(self, session: Session, reader: Reader | None) -> None:
+    def __init__(self, session: Session, printer: BlockPrinter | None) -> None:
         self.session = session
         self.rewards: list[float] = []
         self._calls = 0
-        self._reader = reader
+        self._printer = printer
 
     def begin(self) -> None:
         with err().status("waiting for the environment to be set up"):
             blocks = self.session.get_prompt()
-        if self._reader is None:
+        if self._printer is None:
             show_json_line({"prompt": blocks})
         else:
-            self._reader.blocks(blocks)
+            self._printer.blocks(blocks)
 
     def step(self, call: Call) -> bool:
         """Make a call; return whether it had a result."""
@@ -111,29 +110,29 @@ class _Episode:
             final = self.session.terminal_tool()
             tool = final.name if final is not None else "message"
         shown = call.arguments if call.message is None else call.message
-        if self._reader is not None:
-            self._reader.call(tool, shown)
+        if self._printer is not None:
+            self._printer.call(tool, shown)
         try:
             if call.message is None:
                 output = self.session.call_tool(tool, call.arguments)
             else:
                 output = self.session.call_terminal_tool(call.message)
         except ToolError as error:
-            self._refused(tool, shown, error)
+            self._show_error(tool, shown, error)
             return False
-        self._came_back(tool, shown, output)
+        self._show_output(tool, shown, output)
         return True
 
-    def end(self, followed: Followed | None) -> None:
+    def end(self, result: ScriptResult | None) -> None:
         summary: dict[str, Any] = {
             "finished": self.session.finished,
             "reward": self.rewards[-1] if self.rewards else None,
             "rewards": self.rewards,
             "calls": self._calls,
         }
-        if followed is not None:
-            summary |= {"lines_with_errors": followed.errors, "lines_not_played": followed.unplayed}
-        if self._reader is None:
+        if result is not None:
+            summary |= {"lines_with_errors": result.errors, "lines_not_played": result.unplayed}
+        if self._printer is None:
             show_json_line(summary)
             return
         state = "The episode is over" if self.session.finished else "Left before the end"
@@ -145,57 +144,57 @@ class _Episode:
             reward = f"reward {self.rewards[-1]:g}{total}"
         out().print(Text(f"{state} after {calls}: {reward}.", style="bold"))
 
-    def _came_back(self, tool: str, shown: object, output: ToolOutput) -> None:
+    def _show_output(self, tool: str, shown: object, output: ToolOutput) -> None:
         if output.reward is not None:
             self.rewards.append(output.reward)
-        if self._reader is None:
+        if self._printer is None:
             show_json_line({"tool": tool, "arguments": shown, "output": output})
         else:
-            self._reader.output(output)
+            self._printer.output(output)
 
-    def _refused(self, tool: str, shown: object, error: ToolError) -> None:
-        if self._reader is None:
+    def _show_error(self, tool: str, shown: object, error: ToolError) -> None:
+        if self._printer is None:
             show_json_line({"tool": tool, "arguments": shown, "error": error.detail, "kind": type(error).__name__})
         else:
-            self._reader.refusal(f"{type(error).__name__}: {error.detail}")
+            self._printer.error(f"{type(error).__name__}: {error.detail}")
 
 
 # --- From a script ---------------------------------------------------------------------------------------------------
 
 
-def _follow(script: Script, episode: _Episode) -> Followed:
-    followed = Followed()
+def _play_script(script: Script, episode: _PlayedEpisode) -> ScriptResult:
+    result = ScriptResult()
     for number, call in script.calls():
-        followed.calls += 1
+        result.calls += 1
         if not episode.step(call):
-            followed.errors.append(number)
+            result.errors.append(number)
         if episode.session.finished:
-            followed.unplayed, followed.more = script.rest()
+            result.unplayed, result.more = script.skip_rest()
             break
-    return followed
+    return result
 
 
-def _show_followed(followed: Followed, target: Target) -> None:
-    """Tell what a reader of the calls might miss."""
-    if followed.unplayed:
-        unplayed = followed.unplayed
-        where = lines(unplayed[:1] if followed.more else unplayed)
-        count = f"{'more than ' * followed.more}{len(unplayed)} calls were" if len(unplayed) > 1 else "1 call was"
+def _show_script_result(result: ScriptResult, options: ServerOptions) -> None:
+    """Say what a reader of the calls might miss."""
+    if result.unplayed:
+        unplayed = result.unplayed
+        where = format_lines(unplayed[:1] if result.more else unplayed)
+        count = f"{'more than ' * result.more}{len(unplayed)} calls were" if len(unplayed) > 1 else "1 call was"
         show_note(f"the episode was over before {where} of the script; {count} not made")
-    if followed.errors:
-        env = "" if target.env is None else f" --env {target.env}"
-        share = f"{len(followed.errors)} of {followed.calls}" if followed.calls > 1 else "the only"
-        calls = "calls" if followed.calls > 1 else "call"
+    if result.errors:
+        env = "" if options.env is None else f" --env {options.env}"
+        share = f"{len(result.errors)} of {result.calls}" if result.calls > 1 else "the only"
+        calls = "calls" if result.calls > 1 else "call"
         show_error(
-            f"The server answered {share} {calls} with an error: {lines(followed.errors)} of the script.",
-            [f"See the tools and what they take: ors tools {target.url}{env}"],
+            f"The server answered {share} {calls} with an error: {format_lines(result.errors)} of the script.",
+            [f"See the tools and what they take: ors tools {options.url}{env}"],
         )
 
 
 # --- By a person -----------------------------------------------------------------------------------------------------
 
 
-def _ask(episode: _Episode) -> None:
+def _play_by_hand(episode: _PlayedEpisode) -> None:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport] - it gives input() a history
     tools, final = episode.session.list_tools(), episode.session.terminal_tool()
@@ -222,10 +221,10 @@ def _show_menu(tools: list[ToolSpec], final: TerminalToolSpec | None) -> None:
 
 def _show_entry(key: str, name: str, description: str, takes: str) -> None:
     console = out()
-    line = Text.assemble((f"{key:>3}  ", "bold cyan"), (plain(name), "bold"), f"  {one_line(description, _LINE)}")
+    line = Text.assemble((f"{key:>3}  ", "bold cyan"), (printable(name), "bold"), f"  {one_line(description, _LINE)}")
     console.print(line, no_wrap=True, overflow="ellipsis", soft_wrap=False)
     if takes:
-        show(Padding(Text(plain(takes), style="dim"), (0, 0, 0, 5), expand=False))
+        show(Padding(Text(printable(takes), style="dim"), (0, 0, 0, 5), expand=False))
 
 
 def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | None:
@@ -241,7 +240,7 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | N
             if named is not None:
                 return Call(named.name, _ask_arguments(named))
             if final is not None and answer in {_FINAL, final.name}:
-                return Call(message="" if final.arg is None else input(f"  {plain(final.arg)}: "))
+                return Call(message="" if final.arg is None else input(f"  {printable(final.arg)}: "))
         except EOFError:
             out().print()  # back to the tools; where there is no more to read, that ends
             continue
@@ -250,7 +249,7 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | N
         if answer == "?":
             _show_menu(tools, final)
         elif answer:
-            out().print(Text(f"There is no tool {plain(answer)!r}.", style="red"))
+            out().print(Text(f"There is no tool {printable(answer)!r}.", style="red"))
 
 
 def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
@@ -265,22 +264,22 @@ def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
 def _ask_argument(argument: Argument) -> list[JSONValue]:
     """Ask until there is a value; an empty list is an optional argument that was left out."""
     default = "" if argument.default is None else f"; default {argument.default}"
-    form = _form(argument)
-    left_out = form if argument.required else f"{form}, optional{default}"
+    input_format = _input_format(argument)
+    left_out = input_format if argument.required else f"{input_format}, optional{default}"
     note = f"  {one_line(argument.description, _LINE)}" if argument.description else ""
     if note:
         out().print(Text(note, style="dim"))
     while True:
-        text = input(f"  {plain(argument.name)} ({plain(argument.label)}{plain(left_out)}): ")
+        text = input(f"  {printable(argument.name)} ({printable(argument.label)}{printable(left_out)}): ")
         if not text and not argument.required:
             return []
         try:
             return [argument.read(text)]
         except ValueError as error:
-            out().print(Text(f"  {plain(error)} Ctrl-D goes back to the tools.", style="red"))
+            out().print(Text(f"  {printable(error)} Ctrl-D goes back to the tools.", style="red"))
 
 
-def _form(argument: Argument) -> str:
+def _input_format(argument: Argument) -> str:
     if not argument.choices:
         return ", as JSON" * ("json" in argument.types)
     numbered = len(argument.choices) > 1 and not any(isinstance(choice, int | float) for choice in argument.choices)

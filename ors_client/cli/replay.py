@@ -11,13 +11,13 @@ import typer
 from ors_client.record import read
 from ors_client.replay import Replay, Script
 from ors_client.replay import read_tools as parse_tools
-from ors_client.replay._answers import SESSION_SECONDS
+from ors_client.replay._router import SESSION_SECONDS
 
-from .command import Misuse
+from .options import Misuse
 from .output import out, show_note
-from .signals import until_told
+from .signals import run_until_signal
 
-_GAPS = 8  # indices that are told
+_GAPS = 8  # indices that are named
 
 
 def replay(
@@ -65,7 +65,7 @@ def replay(
         raise Misuse(f"The record {str(record)!r} holds no episode that could be replayed.")
     if script.left_out:
         show_note(f"{script.left_out} episodes are left out: they name no task, or had no session")
-    _tell_gaps(script)
+    _show_gaps(script)
 
     async def serve() -> None:
         async with Replay(script, host=host, port=port, pace=pace, session_timeout=session_timeout) as server:
@@ -74,17 +74,17 @@ def replay(
             await anyio.sleep_forever()
 
     try:
-        anyio.run(until_told, serve)
+        anyio.run(run_until_signal, serve)
     except OSError as error:
         raise Misuse(
             f"Cannot listen on {host!r}, port {port}: {error.strerror or error}; --port 0 takes any."
         ) from None
 
 
-def _tell_gaps(script: Script) -> None:
-    for name, scene in script.scenes.items():
-        for split in scene.splits:
-            indices = enumerate(scene.indices(split))
+def _show_gaps(script: Script) -> None:
+    for name, environment in script.environments.items():
+        for split in environment.splits:
+            indices = enumerate(environment.indices(split))
             moved = [f"{place} opens task {index}" for place, index in indices if place != index]
             if moved:
                 more = f" and {len(moved) - _GAPS} more" if len(moved) > _GAPS else ""

@@ -10,9 +10,9 @@ import typer
 from ors_client.record import read
 from ors_client.report import write_report
 
-from .command import Misuse
 from .figures import as_json, show_figures
-from .output import out, plain, show_json
+from .options import Misuse
+from .output import out, printable, show_json
 
 
 def report(
@@ -46,4 +46,4 @@ def report(
         show_json({**as_json(figures), "record": str(record), "report": str(page)})
         return
     show_figures(figures)
-    out().print(f"report  {plain(page)}", soft_wrap=True)
+    out().print(f"report  {printable(page)}", soft_wrap=True)

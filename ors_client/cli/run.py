@@ -20,23 +20,13 @@ from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, rem
 from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
-from .command import (
-    INTERRUPTED,
-    PLAYERS_PATIENCE,
-    PROBLEMS,
-    Misuse,
-    SecretHostsOption,
-    SecretOption,
-    SplitOption,
-    Target,
-    read_secrets,
-    tell,
-)
-from .cures import connection_cures
+from .command import INTERRUPTED, PROBLEMS, show_failure
 from .figures import as_json, show_figures
-from .output import err, one_line, out, plain, show_error, show_json, show_note
-from .signals import until_told
-from .values import read_json
+from .hints import connection_hints
+from .json_input import read_json
+from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
+from .output import err, one_line, out, printable, show_error, show_json, show_note
+from .signals import run_until_signal
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
@@ -45,7 +35,7 @@ _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers
 
 
 def run(
-    target: Target,
+    options: ServerOptions,
     *,
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="As its endpoint knows it.", rich_help_panel=_MODEL)
@@ -121,8 +111,8 @@ def run(
     The exit status is 0 when every episode was played, 1 when the infrastructure broke some.
     """
     player = _model(model, base_url, model_key, parameter, model_timeout)
-    course = _Course(
-        target,
+    evaluation = _Evaluation(
+        options,
         player,
         record,
         budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
@@ -130,25 +120,25 @@ def run(
         wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
         attempts=attempts,
         concurrency=concurrency,
-        secrets=read_secrets(target, secret, secret_hosts),
+        secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
     )
     try:
-        interrupted = course.run()
+        interrupted = evaluation.run()
     except ModelRefused as error:
-        tell(error, _cures(error, player, model_key), as_json=target.as_json)
+        show_failure(error, _model_hints(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
-    figures = _report(course, report, passing=pass_at)
+    figures = _report(evaluation, report, passing=pass_at)
     if interrupted:
         return INTERRUPTED
     return PROBLEMS if figures is not None and figures.broken else 0
 
 
 @dataclass(kw_only=True)
-class _Course:
+class _Evaluation:
     """An evaluation from the command's options to its record."""
 
-    target: Target = field(kw_only=False)
+    options: ServerOptions = field(kw_only=False)
     player: ChatModel = field(kw_only=False)
     record: Path = field(kw_only=False)
     budget: Budget
@@ -160,27 +150,27 @@ class _Course:
     retry_failed: bool
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
-    whole: int = 0
+    requested: int = 0
     """How many episodes were asked for."""
-    held: int = 0
-    """How many of them the record held before."""
+    recorded: int = 0
+    """How many of them were in the record before."""
     notes: list[str] = field(default_factory=list[str])
     """What should be known of those."""
 
     def run(self) -> bool:
-        """Play what is left to play; return whether the command was told to end before.
+        """Play what is left to play; return whether a signal ended the command before.
 
         Raises:
             Misuse: There are no such tasks, or the record can't be written.
         """
-        client = self.target.async_client(PLAYERS_PATIENCE)
+        client = self.options.async_client(EPISODE_TIMEOUT)
         try:
-            interrupted = anyio.run(until_told, lambda: self._play(client))
+            interrupted = anyio.run(run_until_signal, lambda: self._play(client))
         except ORSError:  # some are also an OSError
             raise
         except OSError as error:
             raise Misuse(f"The record {str(self.record)!r} can't be used: {error.strerror or error}.") from None
-        if interrupted and not self.target.as_json:
+        if interrupted and not self.options.as_json:
             left = client.leaked_sessions
             sessions = "no session is left" if not left else f"{left} sessions may still be open"
             show_note(f"interrupted; {sessions}, and the same command goes on where it stopped")
@@ -188,14 +178,14 @@ class _Course:
 
     async def _play(self, client: AsyncClient) -> None:
         async with client, self.player:
-            environment = client.environment(self.target.env, variant=self.target.variant)
+            environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await environment.name()
             tasks = await self._tasks(environment)
             todo = self._remaining(tasks, name, client.layout.sessions)
-            with _progress(name, todo, quiet=self.target.as_json) as on_episode:
+            with _progress(name, todo, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
-                    await self._described(environment, tasks) if todo else tasks,
+                    await self._with_specifications(environment, tasks) if todo else tasks,
                     self.player,
                     record=self.record,
                     attempts=self.attempts,
@@ -203,7 +193,7 @@ class _Course:
                     budget=self.budget,
                     secrets=self.secrets,
                     target=client.layout.sessions,
-                    hide=[self.target.api_key] if self.target.api_key else [],
+                    hide=[self.options.api_key] if self.options.api_key else [],
                     retry_failed=self.retry_failed,
                     on_episode=on_episode,
                 )
@@ -218,7 +208,9 @@ class _Course:
             raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
         return tasks
 
-    async def _described(self, environment: AsyncEnvironment, tasks: list[TaskRef]) -> list[TaskRef] | list[Task]:
+    async def _with_specifications(
+        self, environment: AsyncEnvironment, tasks: list[TaskRef]
+    ) -> list[TaskRef] | list[Task]:
         """Return the tasks with their specifications, for the record; as they are where that would take long."""
         if len(tasks) > _DESCRIBED:
             return tasks
@@ -237,20 +229,20 @@ class _Course:
             attempts=self.attempts,
             retry_failed=self.retry_failed,
         )
-        self.whole = len(tasks) * self.attempts
-        self.held = self.whole - len(todo)
-        if self.held:
+        self.requested = len(tasks) * self.attempts
+        self.recorded = self.requested - len(todo)
+        if self.recorded:
             self.notes.append(
-                f"{self.held} of {self.whole} episodes are in {str(self.record)!r} already and are not played again, "
-                "whatever their settings were; for other --set values or another server, name another --record"
+                f"{self.recorded} of {self.requested} episodes are in {str(self.record)!r} already and are not played "
+                "again, whatever their settings were; for other --set values or another server, name another --record"
             )
-            self.notes += self._elsewhere(environment, target)
-        for note in self.notes if not self.target.as_json else ():
+            self.notes += self._other_servers(environment, target)
+        for note in self.notes if not self.options.as_json else ():
             show_note(note)
         return len(todo)
 
-    def _elsewhere(self, environment: str, target: str) -> list[str]:
-        """Tell of episodes that count as played here and were played on another server."""
+    def _other_servers(self, environment: str, target: str) -> list[str]:
+        """Name the other servers on which episodes were played that count as played here."""
         there = {
             episode.target
             for episode in read(self.record)
@@ -260,19 +252,19 @@ class _Course:
         return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
-def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | None:
-    """Show the figures and write the page; without a record there is nothing to tell."""
-    target, record, model = course.target, course.record, course.player.name
+def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
+    """Show the figures and write the page; without a record there is nothing to show."""
+    options, record, model = evaluation.options, evaluation.record, evaluation.player.name
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
-    figures = summarise(record, passing=passing, model=model, environment=course.environment)
+    figures = summarise(record, passing=passing, model=model, environment=evaluation.environment)
     problem: OSError | None = None
     try:
         write_report(record, where, passing=passing)
     except OSError as error:
         problem = error
-    if target.as_json:
+    if options.as_json:
         written = None if problem else str(where)
         show_json(
             {
@@ -280,16 +272,16 @@ def _report(course: _Course, page: Path | None, *, passing: float) -> Figures | 
                 "model": model,
                 "record": str(record),
                 "report": written,
-                "asked": course.whole,
-                "already_there": course.held,
-                "notes": course.notes,
+                "asked": evaluation.requested,
+                "already_there": evaluation.recorded,
+                "notes": evaluation.notes,
             }
         )
         return figures
     show_figures(figures)
-    out().print(f"record  {plain(record)}", soft_wrap=True)
+    out().print(f"record  {printable(record)}", soft_wrap=True)
     if problem is None:
-        out().print(f"report  {plain(where)}", soft_wrap=True)
+        out().print(f"report  {printable(where)}", soft_wrap=True)
     else:
         show_error(f"The report {str(where)!r} can't be written: {problem.strerror or problem}.")
     if figures.broken:
@@ -323,14 +315,14 @@ def _read_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _cures(error: ModelRefused, model: ChatModel, key: str | None) -> list[str]:
+def _model_hints(error: ModelRefused, model: ChatModel, key: str | None) -> list[str]:
     if error.status in {401, 403}:
         given = (
             "The key that was given was refused" if key else "The key in OPENAI_API_KEY was refused, or there is none"
         )
         return [f"{given}; give another: --model-key KEY"]
     if error.status is None:
-        return connection_cures(error.message, model.base_url)
+        return connection_hints(error.message, model.base_url)
     if error.status == 200:
         return ["A web page answers there; --base-url is that of the endpoint, usually ending in /v1."]
     return ["Is it the endpoint's base URL, usually ending in /v1, and does it have a model of that name?"]

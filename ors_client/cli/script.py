@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
-from .command import Misuse
-from .values import read_json
+from .json_input import read_json
+from .options import Misuse
 
 _NAMED = 8  # lines that a message names
 _COUNTED = 1000  # lines after the end of the episode: a pipe may have no last one
@@ -29,7 +29,7 @@ class Call:
 
 
 @dataclass
-class Followed:
+class ScriptResult:
     """What became of a script.
 
     Args:
@@ -54,7 +54,7 @@ class Script:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, name: str | None) -> Generator[Self | None]:
+    def open(cls, name: str | None) -> Generator[Self | None]:
         """Open a script for the length of the block; `-` is stdin, and no name no script.
 
         Raises:
@@ -78,14 +78,14 @@ class Script:
         """
         return ((number, _read_call(line, number)) for number, line in self._lines)
 
-    def rest(self) -> tuple[list[int], bool]:
+    def skip_rest(self) -> tuple[list[int], bool]:
         """Return the numbers of the lines that were not read, of those that are there now; and whether of more."""
-        with _unblocked(self._source):
+        with _non_blocking(self._source):
             numbers = [number for number, _ in itertools.islice(self._lines, _COUNTED + 1)]
         return numbers[:_COUNTED], len(numbers) > _COUNTED
 
 
-def lines(numbers: Sequence[int]) -> str:
+def format_lines(numbers: Sequence[int]) -> str:
     """Name lines as people do."""
     if len(numbers) == 1:
         return f"line {numbers[0]}"
@@ -96,7 +96,7 @@ def lines(numbers: Sequence[int]) -> str:
 
 
 @contextlib.contextmanager
-def _unblocked(source: BinaryIO) -> Generator[None]:
+def _non_blocking(source: BinaryIO) -> Generator[None]:
     """Have reads take what is there: the writer of a pipe may be waiting for us to end."""
     try:
         file = source.fileno()

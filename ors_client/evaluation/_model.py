@@ -8,7 +8,6 @@ redirect is followed, and is in no error.
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,18 +18,20 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
+from ors_client._config import RetryPolicy
 from ors_client._errors import ORSError, is_web_page, one_line
+from ors_client._http.proxies import transport_for
 from ors_client._http.urls import origin
-from ors_client._protocol.retry import retry_after
+from ors_client._protocol.retry import backoff, retry_after
 from ors_client._types import JSONObject
 
-_AGAIN = frozenset({408, 409, 429, *range(500, 600)})
-_HOPELESS = frozenset({401, 402, 403, 404, 405, 501})  # true of every request, not of this one
-_FIRST_CONTACT = 3  # attempts to reach an endpoint that never replied: a typing error needs no patience
-_LONGEST_WAIT = 60.0  # seconds; a server that asks for more is asked again then
+_PERMANENT = frozenset({401, 402, 403, 404, 405, 501})  # true of every request, not of this one
+_RETRIED = frozenset({408, 409, 429, *range(500, 600)}) - _PERMANENT
+_FIRST_CONTACT = 3  # attempts to reach an endpoint that never replied: a typing error deserves no more
+_MAX_DELAY = 60.0  # seconds; a server that asks for more is asked again then
 _CONNECT_SECONDS = 10.0
-_SEARCHED = 4096  # bytes of an answer that may be told in an error
-_LARGEST = 64 * 1024 * 1024  # bytes of one reply
+_EXCERPT_BYTES = 4096  # bytes of an answer that may be told in an error
+_MAX_REPLY_BYTES = 64 * 1024 * 1024  # bytes of one reply
 _SHORTEST_SECRET = 4
 
 
@@ -84,7 +85,7 @@ class ChatModel:
         transport: For httpx, where requests should not take the usual way.
 
     Raises:
-        ValueError: The URL, the key or `attempts` can't be used.
+        ValueError: The URL, the key, `attempts` or `first_delay` can't be used.
     """
 
     def __init__(
@@ -111,8 +112,7 @@ class ChatModel:
         self.base_url = str(url).rstrip("/")
         self._key = SecretStr(api_key or "")
         self._parameters = dict(parameters or {})
-        self._attempts = attempts
-        self._first_delay = first_delay
+        self._retry = RetryPolicy(attempts, first_delay, max_delay=_MAX_DELAY)
         self._timeout = timeout
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
@@ -122,16 +122,20 @@ class ChatModel:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
     async def __aenter__(self) -> Self:
+        """Make ready to ask.
+
+        Raises:
+            ClientStateError: A proxy variable names no proxy that can be used.
+        """
         authorization = (
             {"authorization": f"Bearer {self._key.get_secret_value()}"} if self._key.get_secret_value() else {}
         )
         self._client = httpx.AsyncClient(
             headers={"accept": "application/json", "content-type": "application/json", **authorization},
             timeout=httpx.Timeout(self._timeout, connect=_CONNECT_SECONDS),
-            # No limit on connections: whoever asks limits how many conversations there are.
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=4.0),
             follow_redirects=False,
-            transport=self._transport,
+            # It has no limit on connections: whoever asks limits how many conversations there are.
+            transport=self._transport or transport_for(httpx.URL(self.base_url)),
         )
         return self
 
@@ -158,24 +162,24 @@ class ChatModel:
             ModelRefused: None will come.
         """
         body = {"model": self.name, **self._parameters, **request}
-        for attempt in range(1, self._attempts + 1):
+        attempts = self._retry.attempts
+        for attempt in range(1, attempts + 1):
             try:
-                reply = await self._once(body)
-            except _Again as again:
-                astray = again.unreached and not self._replied
-                if attempt == (min(self._attempts, _FIRST_CONTACT) if astray else self._attempts):
+                reply = await self._send(body)
+            except _RetryableFailure as failure:
+                misdirected = failure.unreached and not self._replied
+                if attempt == (min(attempts, _FIRST_CONTACT) if misdirected else attempts):
                     tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-                    kind = ModelRefused if astray else ModelError
-                    problem = f"The model gave no reply after {tries}: {again.reason}"
-                    raise kind(problem, status=again.status, url=self.base_url) from None
-                delay = self._first_delay * 2 ** (attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
-                await anyio.sleep(min(max(delay, again.wait or 0.0), _LONGEST_WAIT))
+                    kind = ModelRefused if misdirected else ModelError
+                    problem = f"The model gave no reply after {tries}: {failure.reason}"
+                    raise kind(problem, status=failure.status, url=self.base_url) from None
+                await anyio.sleep(min(max(backoff(self._retry, attempt), failure.wait or 0.0), _MAX_DELAY))
             else:
                 self._replied = True
                 return reply
         raise AssertionError("unreachable")
 
-    async def _once(self, body: Mapping[str, Any]) -> Reply:
+    async def _send(self, body: Mapping[str, Any]) -> Reply:
         # ASCII: half a surrogate pair in what a model wrote goes back as it came.
         content = json.dumps(body).encode()
         if self._client is None:
@@ -185,21 +189,23 @@ class ChatModel:
                 answer = bytearray()
                 async for piece in response.aiter_bytes():
                     answer += piece
-                    if len(answer) > _LARGEST:
+                    if len(answer) > _MAX_REPLY_BYTES:
                         raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
         except httpx.TimeoutException as error:
             unreached = isinstance(error, httpx.ConnectTimeout)
             limit = _CONNECT_SECONDS if unreached else self._timeout
-            raise _Again(f"{type(error).__name__} after at most {limit:g} s", unreached=unreached) from None
+            raise _RetryableFailure(f"{type(error).__name__} after at most {limit:g} s", unreached=unreached) from None
         except httpx.HTTPError as error:
-            raise _Again(one_line(str(error)) or type(error).__name__, unreached=True) from None
+            raise _RetryableFailure(one_line(str(error)) or type(error).__name__, unreached=True) from None
         status = response.status_code
-        if status in _AGAIN - _HOPELESS:
-            raise _Again(self._said(status, answer), status, retry_after(response.headers, now=time.time()))
-        if status in _HOPELESS or 300 <= status < 400:
-            raise ModelRefused(self._said(status, answer), status=status, url=self.base_url)
+        if status in _RETRIED:
+            raise _RetryableFailure(
+                self._describe_status(status, answer), status, retry_after(response.headers, now=time.time())
+            )
+        if status in _PERMANENT or 300 <= status < 400:
+            raise ModelRefused(self._describe_status(status, answer), status=status, url=self.base_url)
         if status != 200:
-            raise self._error(self._said(status, answer), status)
+            raise self._error(self._describe_status(status, answer), status)
         return self._read(answer)
 
     def _read(self, content: bytes | bytearray) -> Reply:
@@ -210,14 +216,14 @@ class ChatModel:
         except (ValueError, LookupError, TypeError, RecursionError):
             excerpt = self._excerpt(content)
             problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
-            astray = is_web_page(excerpt) and not self._replied
-            raise (ModelRefused if astray else ModelError)(problem, status=200, url=self.base_url) from None
+            misdirected = is_web_page(excerpt) and not self._replied
+            raise (ModelRefused if misdirected else ModelError)(problem, status=200, url=self.base_url) from None
         usage = completion.get("usage")
         counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
         names = ("prompt_tokens", "completion_tokens")
         return Reply(message, {name: count for name in names if isinstance(count := counts.get(name), int)})
 
-    def _said(self, status: int, content: bytes | bytearray) -> str:
+    def _describe_status(self, status: int, content: bytes | bytearray) -> str:
         said = self._excerpt(content)
         return f"The model's endpoint answered with HTTP {status}" + (f": {said}" if said else "")
 
@@ -226,11 +232,11 @@ class ChatModel:
 
     def _excerpt(self, content: bytes | bytearray) -> str:
         # Some endpoints repeat the key that they refuse. It is blanked before the text is cut, not cut in two.
-        text, key = content[:_SEARCHED].decode(errors="replace"), self._key.get_secret_value()
+        text, key = content[:_EXCERPT_BYTES].decode(errors="replace"), self._key.get_secret_value()
         return one_line(text.replace(key, "***") if len(key) >= _SHORTEST_SECRET else text)
 
 
-class _Again(Exception):
+class _RetryableFailure(Exception):
     """Raised when the same request may succeed later."""
 
     def __init__(

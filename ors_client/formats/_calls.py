@@ -1,7 +1,7 @@
-"""A model's tool calls as a client makes them, and what came of them as blocks for the next message.
+"""A model's tool calls as a client makes them, and their outcomes as blocks of the next message.
 
-Knows that a model may write arguments that are no JSON object. Such a call is kept, with what is wrong with it: the
-model is told, as of any other mistake.
+A model may write arguments that are no JSON object. Such a call is kept, together with a description of the problem,
+which the model gets as the call's result.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ToolCall:
     """A call for `session.call_tool`.
 
     Args:
-        tool: The server's name of it.
-        arguments: Empty where there is a problem.
+        tool: The server's name of the tool.
+        arguments: Empty if there is a problem.
         call_id: Names the call in the conversation.
-        problem: Why the arguments can't be sent: hand it to `tool_result` in place of an output.
+        problem: Why the arguments can't be sent; pass it to `tool_result` in place of an output.
     """
 
     tool: str
@@ -46,10 +46,10 @@ def tool_calls(message: Message) -> list[ToolCall]:
 
 
 def tool_result(call: ToolCall, outcome: ToolOutput | ToolError | str) -> ToolResultBlock:
-    """Return what a call came back with, as a block of a user message.
+    """Return the outcome of a call as a block of a user message.
 
     Args:
-        outcome: The tool's output, its error, or what else went wrong, in words.
+        outcome: The tool's output, its error, or a description of another problem.
     """
     if isinstance(outcome, ToolOutput):
         return ToolResultBlock(tool_call_id=call.call_id, blocks=outcome.blocks)
@@ -66,7 +66,7 @@ def call_block(name: str, call_id: str, arguments: object, detail: JSONObject | 
 
     Args:
         arguments: An object, or the text that a model wrote for one.
-        detail: What the provider wants back with the call.
+        detail: What the provider needs back with the call.
     """
     problem: str | None = None
     given: object = arguments
@@ -89,28 +89,28 @@ def call_block(name: str, call_id: str, arguments: object, detail: JSONObject | 
         except (TypeError, ValueError) as error:
             problem = f"The arguments are no JSON: {str(error).rstrip('.')}."
     if problem is not None:
-        kept = {_BROKEN: arguments if isinstance(arguments, str) else _shown(arguments), "problem": problem}
+        kept = {_BROKEN: arguments if isinstance(arguments, str) else _repr(arguments), "problem": problem}
         return ToolCallBlock(id=call_id, name=name, detail={**(detail or {}), **kept})
     return ToolCallBlock(id=call_id, name=name, input=cast("JSONObject", given), detail=detail)
 
 
 def arguments_text(block: ToolCallBlock) -> str:
-    """Write a call's arguments as JSON; broken ones come back as the model wrote them."""
+    """Write a call's arguments as JSON; broken ones stay as the model wrote them."""
     broken = (block.detail or {}).get(_BROKEN)
     return broken if isinstance(broken, str) else json.dumps(block.input, ensure_ascii=False, allow_nan=False)
 
 
-def sent_arguments(block: ToolCallBlock) -> JSONObject:
-    """Return a call's arguments as an object; broken ones stand in it as the model wrote them."""
+def arguments_object(block: ToolCallBlock) -> JSONObject:
+    """Return a call's arguments as an object, which contains broken ones as the model wrote them."""
     broken = (block.detail or {}).get(_BROKEN)
     return block.input if broken is None else {_BROKEN: broken}
 
 
-def fitting_id(call_id: str, *, longest: int) -> str:
-    """Return the id if it is one that providers take, or one made from it, the same for the call and its result.
+def valid_id(call_id: str, *, longest: int) -> str:
+    """Return the id if providers accept it, or one derived from it, the same for the call and its result.
 
     Args:
-        longest: In characters; what is cut off lives on as a hash.
+        longest: In characters; a hash replaces what is cut off.
     """
     if re.fullmatch(rf"[A-Za-z0-9_-]{{1,{longest}}}", call_id):
         return call_id
@@ -118,12 +118,12 @@ def fitting_id(call_id: str, *, longest: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[: longest - 13]}_{mark}"
 
 
-def tool_of_call(messages: Iterable[Message]) -> dict[str, str]:
-    """Map the ids of a conversation's calls to the server's names of their tools."""
+def tool_names_by_call_id(messages: Iterable[Message]) -> dict[str, str]:
+    """Map the ids of a conversation's calls to the server's tool names."""
     return {call.call_id: call.tool for message in messages for call in tool_calls(message)}
 
 
-def _shown(arguments: object) -> str:
+def _repr(arguments: object) -> str:
     try:
         return repr(arguments)
     except RecursionError:

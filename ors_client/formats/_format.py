@@ -1,7 +1,7 @@
-"""What all formats share: their public face, and how they read what they do not control.
+"""The interface of all formats, and what they share.
 
-Sources are named in each format's module. Readers take dicts as a provider's package dumps them: fields that are `None`
-or not there mean the same.
+Each format's module names its sources. Formats read dicts as a provider's package dumps them: an absent field means
+the same as `None`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Format(ABC):
 
     @abstractmethod
     def messages(self, request: Mapping[str, Any]) -> list[Message]:
-        """Read the conversation of a request; the tools have the server's names again."""
+        """Read the conversation of a request; tools get the server's names back."""
 
     @abstractmethod
     def reply(self, reply: Any) -> Message:
@@ -54,7 +54,7 @@ class Format(ABC):
         """Return blocks as the content of a user message."""
 
     @abstractmethod
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
         """Write messages, of which the first makes calls, and return all but the first."""
 
     def calls(self, reply: Any) -> list[ToolCall]:
@@ -65,12 +65,12 @@ class Format(ABC):
         """Return what to append to a conversation that is kept in the provider's shape.
 
         Args:
-            answered: All calls of one reply, each with its output, its error, or what else went wrong, in words.
+            answered: All calls of one reply, each with its output, its error, or a description of another problem.
         """
         pairs = list(answered)
         calls: list[Block] = [ToolCallBlock(id=call.call_id, name=call.tool) for call, _ in pairs]
         results: list[Block] = [tool_result(call, outcome) for call, outcome in pairs]
-        return self._answers([Message(role="assistant", blocks=calls), Message(role="user", blocks=results)])
+        return self._result_messages([Message(role="assistant", blocks=calls), Message(role="user", blocks=results)])
 
 
 def parameters(spec: ToolSpec) -> JSONObject:
@@ -94,20 +94,20 @@ def parameters(spec: ToolSpec) -> JSONObject:
     return schema
 
 
-def foreign(name: str, raw: Mapping[str, Any], kind: str | None = None) -> UnknownBlock:
-    """Keep what the standard has no block for, to be given back to the provider that it came from.
+def wrap_native(name: str, raw: Mapping[str, Any], kind: str | None = None) -> UnknownBlock:
+    """Wrap what the standard has no block for, so that the same provider gets it back.
 
     Args:
         name: The format's.
-        kind: Where the provider does not say it as `type`.
+        kind: Its type, if the provider has no field `type` for it.
     """
     return UnknownBlock(type=f"{name}:{kind or raw.get('type')}", raw=dict(raw))
 
 
-def given_back(name: str, block: Block) -> JSONObject | None:
-    """Return what `foreign` kept for this format, or `None`.
+def unwrap_native(name: str, block: Block) -> JSONObject | None:
+    """Return what `wrap_native` wrapped for this format, or `None`.
 
-    A block of this type from an environment is not taken for it: there, `raw` has the block's own type within.
+    A block of this type from an environment is not one: its `raw` contains the block's own type.
     """
     if not isinstance(block, UnknownBlock) or not block.type.startswith(f"{name}:"):
         return None
@@ -116,33 +116,33 @@ def given_back(name: str, block: Block) -> JSONObject | None:
     return kept if kept and kept.get("type") != block.type else None
 
 
-def own(name: str, block: Block) -> JSONObject | None:
-    """Return what this format put into a block's detail, or `None`."""
+def format_detail(name: str, block: Block) -> JSONObject | None:
+    """Return what this format wrote into a block's detail, or `None`."""
     detail = getattr(block, "detail", None)
     kept = cast("JSONObject", detail).get(name) if isinstance(detail, dict) else None
     return cast("JSONObject", kept) if isinstance(kept, dict) else None
 
 
-def signed_elsewhere(name: str, block: Block) -> bool:
-    """Tell whether another format read this block: its signature means nothing to this provider."""
+def is_signed_by_other_format(name: str, block: Block) -> bool:
+    """Return whether another format read this block: this provider does not know its signature."""
     detail = getattr(block, "detail", None)
     formats = {"anthropic", "google", "openai_responses"} - {name}
     return isinstance(detail, dict) and not formats.isdisjoint(cast("JSONObject", detail))
 
 
 def items(value: object) -> list[JSONObject]:
-    """Return the objects of a list, which may be missing."""
+    """Return the objects of a list; the list may be missing."""
     values = cast("list[object]", value) if isinstance(value, list | tuple) else []
     return [dict(cast("Mapping[str, Any]", item)) for item in values if isinstance(item, Mapping)]
 
 
 def data_url(data: str, mime_type: str) -> str:
-    """Write an image as a URL that holds it."""
+    """Write an image as a data URL."""
     return f"data:{mime_type};base64,{data}"
 
 
 def split_data_url(url: object) -> tuple[str, str] | None:
-    """Return type and base64 text of a URL that holds an image, or `None` for one that points elsewhere."""
+    """Return type and base64 text of a data URL, or `None` for a URL that points elsewhere."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return None
     head, comma, data = url[len("data:") :].partition(",")

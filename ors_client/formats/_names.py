@@ -41,29 +41,29 @@ class ToolNames:
         taken = set(self._aliases)
         for name in specs:
             if name not in self._aliases:
-                self._aliases[name] = _free(_spelling(name), taken)
+                self._aliases[name] = _unused_name(_accepted_name(name), taken)
                 taken.add(self._aliases[name])
         self._tools = {alias: name for name, alias in self._aliases.items()}
 
     def alias(self, tool: str) -> str:
-        """Return the name for the model; that of an unlisted tool, as old messages may hold it, is spelt alike."""
-        return self._aliases.get(tool) or _spelling(tool)
+        """Return the name for the model; an unlisted tool, as in old messages, gets one by the same rule."""
+        return self._aliases.get(tool) or _accepted_name(tool)
 
     def tool(self, alias: str) -> str:
-        """Return the server's name; what is no alias stays as it is, for the server to say that it has no such tool."""
+        """Return the server's name; an unknown alias stays as it is, and the server rejects it."""
         return self._tools.get(alias, alias)
 
 
-def _spelling(name: str) -> str:
+def _accepted_name(name: str) -> str:
     if _ACCEPTED.fullmatch(name):
         return name
-    spelt = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    if not re.match(r"[A-Za-z_]", spelt):
-        spelt = f"tool_{spelt}"
-    return spelt[:_LONGEST]
+    accepted = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if not re.match(r"[A-Za-z_]", accepted):
+        accepted = f"tool_{accepted}"
+    return accepted[:_LONGEST]
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, taken: set[str]) -> str:
     free = name
     number = 1
     while free in taken:

@@ -27,9 +27,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
-from ._calls import call_block, fitting_id, sent_arguments
-from ._format import Format, foreign, given_back, items, own, parameters, signed_elsewhere
+from ._calls import arguments_object, call_block, valid_id
+from ._format import Format, format_detail, is_signed_by_other_format, items, parameters, unwrap_native, wrap_native
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
@@ -49,10 +49,10 @@ class Anthropic(Format):
 
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `system` and `tools` where there are any."""
-        turns = arranged(messages, _HOLDS)
+        turns = normalize_messages(messages, _CAPABILITIES)
         system = _content([block for message in turns if message.role not in _SPEAKERS for block in message.blocks])
         request: JSONObject = {"system": system} if system else {}
-        request["messages"] = [self._written(message) for message in turns if message.role in _SPEAKERS]
+        request["messages"] = [self._write(message) for message in turns if message.role in _SPEAKERS]
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -72,21 +72,20 @@ class Anthropic(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `TextBlockParam`s and `ImageBlockParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return _content([block for turn in arranged([message], _HOLDS) for block in turn.blocks])
+        return _content(normalize_content(blocks, _CAPABILITIES))
 
     def _tool(self, spec: ToolSpec) -> JSONObject:
-        described = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **described, "input_schema": parameters(spec)}
+        description = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **description, "input_schema": parameters(spec)}
 
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
         return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
 
-    def _written(self, message: Message) -> JSONObject:
+    def _write(self, message: Message) -> JSONObject:
         written: list[JSONObject] = []
         for block in message.blocks:
             if isinstance(block, ToolCallBlock):
-                call = {"id": _id(block.id), "name": self.names.alias(block.name), "input": sent_arguments(block)}
+                call = {"id": _id(block.id), "name": self.names.alias(block.name), "input": arguments_object(block)}
                 written.append({"type": "tool_use", **call})
             elif isinstance(block, ToolResultBlock):
                 written.append(_result(block))
@@ -118,25 +117,27 @@ class Anthropic(Format):
                     is_error=bool(block.get("is_error")),
                 )
             case _:
-                return foreign(_NAME, block)
+                return wrap_native(_NAME, block)
 
 
 _SPEAKERS = {"user", "assistant"}
 
 
-def _holds_block(block: Block) -> bool:
+def _supports_block(block: Block) -> bool:
     if isinstance(block, ImageBlock):
         return block.mime_type in _IMAGE_TYPES
     if isinstance(block, ReasoningBlock):
-        return bool(block.signature) and not signed_elsewhere(_NAME, block)
-    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+        return bool(block.signature) and not is_signed_by_other_format(_NAME, block)
+    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
 
-_HOLDS = Holds(images=frozenset({"result"}), later_system=False, mixed_results=True, block=_holds_block)
+_CAPABILITIES = Capabilities(
+    images=frozenset({"result"}), later_system=False, mixed_results=True, supports=_supports_block
+)
 
 
 def _id(call_id: str) -> str:
-    return fitting_id(call_id, longest=_LONGEST_ID)
+    return valid_id(call_id, longest=_LONGEST_ID)
 
 
 def _result(block: ToolResultBlock) -> JSONObject:
@@ -154,7 +155,7 @@ def _content(blocks: Iterable[Block]) -> list[JSONObject]:
             written.append({"type": "image", "source": source})
         elif isinstance(block, ReasoningBlock):
             written.append(_thinking(block))
-        elif raw := given_back(_NAME, block):
+        elif raw := unwrap_native(_NAME, block):
             written.append(raw)
         elif text := cast("TextBlock", block).text:  # the API refuses an empty one, which says nothing anyway
             shown = text if text.strip() else f"[white space: {json.dumps(text)}]"
@@ -163,7 +164,7 @@ def _content(blocks: Iterable[Block]) -> list[JSONObject]:
 
 
 def _thinking(block: ReasoningBlock) -> JSONObject:
-    if (own(_NAME, block) or {}).get("type") == "redacted_thinking":
+    if (format_detail(_NAME, block) or {}).get("type") == "redacted_thinking":
         return {"type": "redacted_thinking", "data": block.signature}
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
@@ -172,5 +173,5 @@ def _read_image(block: JSONObject) -> Block:
     source: JSONObject = block.get("source") or {}
     data = source.get("data")
     if source.get("type") != "base64" or not isinstance(data, str):
-        return foreign(_NAME, block)  # it is elsewhere, and the standard has no block for that
+        return wrap_native(_NAME, block)  # it is elsewhere, and the standard has no block for that
     return ImageBlock(data=data, mimeType=str(source.get("media_type")))

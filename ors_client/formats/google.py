@@ -30,12 +30,12 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
-from ._calls import call_block, sent_arguments, tool_calls, tool_of_call
-from ._format import Format, foreign, given_back, items, own, parameters
+from ._calls import arguments_object, call_block, tool_calls, tool_names_by_call_id
+from ._format import Format, format_detail, items, parameters, unwrap_native, wrap_native
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "google"
-_OWN_ID = "call_without_id_"
+_GENERATED_ID = "call_without_id_"
 
 
 class Google(Format):
@@ -52,12 +52,14 @@ class Google(Format):
 
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `contents`, and `config` with `system_instruction` and `tools` where there are any."""
-        turns = arranged(messages, _HOLDS)
+        turns = normalize_messages(messages, _CAPABILITIES)
         system = _parts([block for message in turns if message.role not in _ROLES for block in message.blocks])
         config: JSONObject = {"system_instruction": {"parts": system}} if system else {}
         if tools := self.tools:
             config["tools"] = tools
-        contents = self._written([message for message in turns if message.role in _ROLES], tool_of_call(messages))
+        contents = self._write(
+            [message for message in turns if message.role in _ROLES], tool_names_by_call_id(messages)
+        )
         return {"contents": contents, "config": config} if config else {"contents": contents}
 
     def messages(self, request: Mapping[str, Any]) -> list[Message]:
@@ -70,7 +72,7 @@ class Google(Format):
             message = Message(role=role, blocks=self._read_parts(content))
             for index, block in enumerate(message.blocks):
                 if isinstance(block, ToolResultBlock):
-                    message.blocks[index] = _answering(block, calls)
+                    message.blocks[index] = _match_call(block, calls)
             calls += [(call.tool, call.call_id) for call in tool_calls(message)]
             read.append(message)
         return read
@@ -81,24 +83,23 @@ class Google(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `Part`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return _parts([block for turn in arranged([message], _HOLDS) for block in turn.blocks])
+        return _parts(normalize_content(blocks, _CAPABILITIES))
 
     def _declaration(self, spec: ToolSpec) -> JSONObject:
-        described = {"description": spec.description} if spec.description else {}
+        description = {"description": spec.description} if spec.description else {}
         # Not `parameters`, which is OpenAPI's smaller language.
-        return {"name": self.names.alias(spec.name), **described, "parameters_json_schema": parameters(spec)}
+        return {"name": self.names.alias(spec.name), **description, "parameters_json_schema": parameters(spec)}
 
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
         return cast("list[JSONObject]", self.request(messages)["contents"])[1:]
 
-    def _written(self, messages: Iterable[Message], tools: Mapping[str, str]) -> list[JSONObject]:
+    def _write(self, messages: Iterable[Message], tools: Mapping[str, str]) -> list[JSONObject]:
         contents: list[JSONObject] = []
         for message in messages:
             parts: list[JSONObject] = []
             for block in message.blocks:
                 if isinstance(block, ToolCallBlock):
-                    call = {"name": self.names.alias(block.name), "args": sent_arguments(block)}
+                    call = {"name": self.names.alias(block.name), "args": arguments_object(block)}
                     parts.append({"function_call": {**_id(block.id), **call}, **_signature(block)})
                 elif isinstance(block, ToolResultBlock):
                     name = self.names.alias(tools.get(block.tool_call_id, "unknown"))
@@ -124,11 +125,11 @@ class Google(Format):
         response = _get(part, "function_response")
         if isinstance(call, dict):
             fields = cast("JSONObject", call)
-            call_id = str(fields.get("id") or f"{_OWN_ID}{uuid.uuid4().hex[:16]}")
+            call_id = str(fields.get("id") or f"{_GENERATED_ID}{uuid.uuid4().hex[:16]}")
             return [call_block(self.names.tool(str(fields.get("name"))), call_id, fields.get("args"), detail)]
         if isinstance(response, dict):
             fields = cast("JSONObject", response)
-            return [_read_response(self.names.tool(str(fields.get("name"))), fields)]
+            return [_read_function_response(self.names.tool(str(fields.get("name"))), fields)]
         if part.get("thought") and isinstance(text, str):
             return [ReasoningBlock(text=text, signature=signature, detail={_NAME: {"thought": True}})]
         if isinstance(text, str):
@@ -138,38 +139,40 @@ class Google(Format):
         if data is not None and mime_type.startswith("image/"):
             return [ImageBlock(data=data, mimeType=mime_type, detail=detail)]
         kind = next((key for key, value in part.items() if value is not None), "part")
-        return [foreign(_NAME, part, kind)]
+        return [wrap_native(_NAME, part, kind)]
 
 
 _ROLES = {"user": "user", "assistant": "model"}
 
 
-def _holds_block(block: Block) -> bool:
+def _supports_block(block: Block) -> bool:
     if isinstance(block, ImageBlock):
         try:
             block.decode()  # the package decodes it too
         except ValueError:
             return False
     if isinstance(block, ReasoningBlock):
-        return own(_NAME, block) is not None
-    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+        return format_detail(_NAME, block) is not None
+    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
 
-_HOLDS = Holds(images=frozenset({"assistant"}), later_system=False, mixed_results=False, block=_holds_block)
+_CAPABILITIES = Capabilities(
+    images=frozenset({"assistant"}), later_system=False, mixed_results=False, supports=_supports_block
+)
 
 
 def _id(call_id: str) -> JSONObject:
-    return {"id": call_id} if call_id and not call_id.startswith(_OWN_ID) else {}
+    return {"id": call_id} if call_id and not call_id.startswith(_GENERATED_ID) else {}
 
 
 def _signature(block: Block) -> JSONObject:
     # It stands beside what it signs, a call for one, and the newest models refuse that without it.
-    signature = (own(_NAME, block) or {}).get("thought_signature")
+    signature = (format_detail(_NAME, block) or {}).get("thought_signature")
     return {"thought_signature": signature} if signature else {}
 
 
 def _outcome(blocks: Sequence[Block]) -> str | list[str]:
-    texts = [cast("TextBlock", block).text for block in blocks]  # an arrangement leaves nothing else
+    texts = [cast("TextBlock", block).text for block in blocks]  # nothing else is left after normalizing
     return texts[0] if len(texts) == 1 else texts or ""
 
 
@@ -182,16 +185,16 @@ def _parts(blocks: Iterable[Block]) -> list[JSONObject]:
         elif isinstance(block, ReasoningBlock):
             signature = {"thought_signature": block.signature} if block.signature else {}
             parts.append({"text": block.text, "thought": True, **signature})
-        elif raw := given_back(_NAME, block):
+        elif raw := unwrap_native(_NAME, block):
             parts.append(raw)
         elif (text := cast("TextBlock", block).text) or kept:  # a part that is only empty text is refused
             parts.append({"text": text, **kept})
     return parts
 
 
-def _answering(result: ToolResultBlock, calls: list[tuple[str, str]]) -> ToolResultBlock:
+def _match_call(result: ToolResultBlock, calls: list[tuple[str, str]]) -> ToolResultBlock:
     """Give a result without an id that of the first open call of its tool; close the call that it answers."""
-    tool = (own(_NAME, result) or {}).get("name")
+    tool = (format_detail(_NAME, result) or {}).get("name")
     found = next((call for call in calls if result.tool_call_id in {call[1], ""} and tool == call[0]), None)
     if found:
         calls.remove(found)
@@ -199,11 +202,11 @@ def _answering(result: ToolResultBlock, calls: list[tuple[str, str]]) -> ToolRes
     return result.model_copy(update={"tool_call_id": call_id, "detail": None})
 
 
-def _read_response(tool: str, response: JSONObject) -> ToolResultBlock:
+def _read_function_response(tool: str, response: JSONObject) -> ToolResultBlock:
     outcome = response.get("response")
-    said = cast("JSONObject", outcome) if isinstance(outcome, dict) else {}
-    key = next((key for key in ("error", "output") if said.get(key) is not None), None)
-    value: object = said[key] if key else said
+    fields = cast("JSONObject", outcome) if isinstance(outcome, dict) else {}
+    key = next((key for key in ("error", "output") if fields.get(key) is not None), None)
+    value: object = fields[key] if key else fields
     texts = cast("list[object]", value) if isinstance(value, list) else [value]
     blocks: list[Block] = [
         TextBlock(text=text if isinstance(text, str) else json.dumps(text, ensure_ascii=False))
@@ -216,7 +219,7 @@ def _read_response(tool: str, response: JSONObject) -> ToolResultBlock:
         if data is not None:
             blocks.append(ImageBlock(data=data, mimeType=str(_get(image, "mime_type"))))
         else:
-            blocks.append(foreign(_NAME, part, "part"))
+            blocks.append(wrap_native(_NAME, part, "part"))
     return ToolResultBlock(
         tool_call_id=str(response.get("id") or ""),
         blocks=blocks,
@@ -226,7 +229,7 @@ def _read_response(tool: str, response: JSONObject) -> ToolResultBlock:
 
 
 def _get(value: object, key: str) -> object:
-    """Return a field that is spelt in snake case by the package and in camel case by the API."""
+    """Return a field whose name is in snake case in the package and in camel case in the API."""
     if not isinstance(value, Mapping):
         return None
     fields = cast("Mapping[str, object]", value)

@@ -27,9 +27,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
-from ._calls import ToolCall, call_block, sent_arguments, tool_calls, tool_result
-from ._format import Format, foreign, given_back, items, parameters
+from ._calls import ToolCall, arguments_object, call_block, tool_calls, tool_result
+from ._format import Format, items, parameters, unwrap_native, wrap_native
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "mcp"
 
@@ -47,13 +47,13 @@ class MCP(Format):
 
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `systemPrompt` and `tools` where there are any."""
-        turns = arranged(messages, _HOLDS)
+        turns = normalize_messages(messages, _CAPABILITIES)
         system = "\n\n".join(
             block.text
             for message in turns
             if message.role not in _SPEAKERS
             for block in message.blocks
-            if isinstance(block, TextBlock)  # all that an arrangement leaves
+            if isinstance(block, TextBlock)  # nothing else is left after normalizing
         )
         request: JSONObject = {"systemPrompt": system} if system else {}
         request["messages"] = [
@@ -80,8 +80,7 @@ class MCP(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `TextContent`s and `ImageContent`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return self._content([block for turn in arranged([message], _HOLDS) for block in turn.blocks])
+        return self._content(normalize_content(blocks, _CAPABILITIES))
 
     def call(self, params: Mapping[str, Any]) -> ToolCall:
         """Read the parameters of a `tools/call` request, which has no id of its own."""
@@ -92,16 +91,16 @@ class MCP(Format):
         """Return a `CallToolResult`.
 
         Args:
-            outcome: The tool's output, its error, or what else went wrong, in words.
+            outcome: The tool's output, its error, or a description of another problem.
         """
         result = tool_result(ToolCall(tool=""), outcome)
         return {"content": self.content(result.blocks), "isError": result.is_error}
 
     def _tool(self, spec: ToolSpec) -> JSONObject:
-        described = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **described, "inputSchema": parameters(spec)}
+        description = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **description, "inputSchema": parameters(spec)}
 
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
         return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
 
     def _content(self, blocks: Iterable[Block]) -> list[JSONObject]:
@@ -110,13 +109,13 @@ class MCP(Format):
             if isinstance(block, ImageBlock):
                 written.append({"type": "image", "data": block.data, "mimeType": block.mime_type})
             elif isinstance(block, ToolCallBlock):
-                call = {"id": block.id, "name": self.names.alias(block.name), "input": sent_arguments(block)}
+                call = {"id": block.id, "name": self.names.alias(block.name), "input": arguments_object(block)}
                 written.append({"type": "tool_use", **call})
             elif isinstance(block, ToolResultBlock):
                 content = self._content(block.blocks)
                 result = {"toolUseId": block.tool_call_id, "content": content, "isError": block.is_error}
                 written.append({"type": "tool_result", **result})
-            elif raw := given_back(_NAME, block):
+            elif raw := unwrap_native(_NAME, block):
                 written.append(raw)
             else:
                 written.append({"type": "text", "text": cast("TextBlock", block).text})
@@ -141,21 +140,21 @@ class MCP(Format):
                     is_error=bool(block.get("isError")),
                 )
             case _:
-                return foreign(_NAME, block)
+                return wrap_native(_NAME, block)
 
 
 _SPEAKERS = {"user", "assistant"}
 
 
-def _holds_block(block: Block) -> bool:
+def _supports_block(block: Block) -> bool:
     if isinstance(block, ReasoningBlock):
         return False
-    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
 
-_HOLDS = Holds(
+_CAPABILITIES = Capabilities(
     images=frozenset({"assistant", "result"}),
     later_system=False,
     mixed_results=False,
-    block=_holds_block,
+    supports=_supports_block,
 )

@@ -27,9 +27,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
-from ._calls import arguments_text, call_block, fitting_id
-from ._format import Format, data_url, foreign, given_back, items, own, parameters, split_data_url
+from ._calls import arguments_text, call_block, valid_id
+from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_chat"
 _LONGEST_ID = 40  # the API refuses longer ids of calls
@@ -51,7 +51,9 @@ class OpenAIChat(Format):
     def __init__(self, tools: Iterable[ToolSpec] = (), *, reasoning_field: str | None = None) -> None:
         super().__init__(tools)
         self._reasoning_field = reasoning_field
-        self._holds = Holds(images=frozenset(), later_system=True, mixed_results=False, block=self._holds_block)
+        self._capabilities = Capabilities(
+            images=frozenset(), later_system=True, mixed_results=False, supports=self._supports_block
+        )
 
     @property
     def tools(self) -> list[JSONObject]:
@@ -60,7 +62,7 @@ class OpenAIChat(Format):
 
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `tools` where there are any."""
-        request: JSONObject = {"messages": self._written(messages)}
+        request: JSONObject = {"messages": self._write(messages)}
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -89,24 +91,23 @@ class OpenAIChat(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `ChatCompletionContentPartParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return [_part(block) for turn in arranged([message], self._holds) for block in turn.blocks]
+        return [_part(block) for block in normalize_content(blocks, self._capabilities)]
 
     def _function(self, spec: ToolSpec) -> JSONObject:
-        described = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **described, "parameters": parameters(spec)}
+        description = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **description, "parameters": parameters(spec)}
 
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return self._written(messages)[1:]
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return self._write(messages)[1:]
 
-    def _holds_block(self, block: Block) -> bool:
+    def _supports_block(self, block: Block) -> bool:
         if isinstance(block, ReasoningBlock):
             return self._reasoning_field is not None
-        return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+        return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
-    def _written(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _write(self, messages: Sequence[Message]) -> list[JSONObject]:
         written: list[JSONObject] = []
-        for message in arranged(messages, self._holds):
+        for message in normalize_messages(messages, self._capabilities):
             results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
             if results:
                 written += map(_tool_message, results)
@@ -128,8 +129,8 @@ class OpenAIChat(Format):
                 calls.append({"id": _id(block.id), "type": "function", "function": function})
             elif isinstance(block, ReasoningBlock):
                 thoughts.append(block.text)
-            elif (raw := given_back(_NAME, block)) is not None and kind in _FIELDS:
-                # Spoken answers are named when given back, not sent.
+            elif (raw := unwrap_native(_NAME, block)) is not None and kind in _FIELDS:
+                # An audio answer is sent back by its id.
                 fields[kind] = {"id": raw.get("id")} if kind == "audio" else raw
             elif raw is not None and kind == "custom":
                 calls.append(raw)
@@ -155,16 +156,18 @@ class OpenAIChat(Format):
         for call in items(message.get("tool_calls")):
             function: JSONObject = call.get("function") or {}
             if call.get("type") == "custom":
-                blocks.append(foreign(_NAME, call))
+                blocks.append(wrap_native(_NAME, call))
             else:
                 name = self.names.tool(str(function.get("name")))
                 blocks.append(call_block(name, str(call.get("id") or ""), function.get("arguments")))
-        blocks += [foreign(_NAME, message[field], field) for field in _FIELDS if isinstance(message.get(field), dict)]
+        blocks += [
+            wrap_native(_NAME, message[field], field) for field in _FIELDS if isinstance(message.get(field), dict)
+        ]
         return Message(role=role, blocks=blocks)
 
 
 def _id(call_id: str) -> str:
-    return fitting_id(call_id, longest=_LONGEST_ID)
+    return valid_id(call_id, longest=_LONGEST_ID)
 
 
 def _tool_message(result: ToolResultBlock) -> JSONObject:
@@ -177,7 +180,7 @@ def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:
     # A string where it can be one: older compatible servers know nothing else.
     if not blocks:
         return ""
-    if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not own(_NAME, blocks[0]):
+    if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not format_detail(_NAME, blocks[0]):
         return blocks[0].text
     return [_part(block) for block in blocks]
 
@@ -185,10 +188,10 @@ def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:
 def _part(block: Block) -> JSONObject:
     if isinstance(block, ImageBlock):
         return {"type": "image_url", "image_url": {"url": data_url(block.data, block.mime_type)}}
-    if raw := given_back(_NAME, block):
+    if raw := unwrap_native(_NAME, block):
         return raw
-    text = cast("TextBlock", block).text  # all that an arrangement leaves
-    return {"type": "refusal", "refusal": text} if own(_NAME, block) else {"type": "text", "text": text}
+    text = cast("TextBlock", block).text  # nothing else is left after normalizing
+    return {"type": "refusal", "refusal": text} if format_detail(_NAME, block) else {"type": "text", "text": text}
 
 
 def _read_content(content: object) -> list[Block]:
@@ -204,7 +207,7 @@ def _read_part(part: JSONObject) -> Block:
         return _refusal(part.get("refusal"))
     image: JSONObject = part.get("image_url") or {}
     held = split_data_url(image.get("url")) if part.get("type") == "image_url" else None
-    return ImageBlock(mimeType=held[0], data=held[1]) if held else foreign(_NAME, part)
+    return ImageBlock(mimeType=held[0], data=held[1]) if held else wrap_native(_NAME, part)
 
 
 def _refusal(text: object) -> TextBlock:

@@ -26,9 +26,9 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._arrange import Holds, arranged
-from ._calls import arguments_text, call_block, fitting_id
-from ._format import Format, data_url, foreign, given_back, items, own, parameters, split_data_url
+from ._calls import arguments_text, call_block, valid_id
+from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
+from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_responses"
 _LONGEST_ID = 64  # the API refuses longer ids of calls
@@ -47,7 +47,7 @@ class OpenAIResponses(Format):
 
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `input`, and `tools` where there are any."""
-        request: JSONObject = {"input": self._written(messages)}
+        request: JSONObject = {"input": self._write(messages)}
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -80,20 +80,19 @@ class OpenAIResponses(Format):
 
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `ResponseInputContentParam`s."""
-        message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])
-        return [_part(block) for turn in arranged([message], _HOLDS) for block in turn.blocks]
+        return [_part(block) for block in normalize_content(blocks, _CAPABILITIES)]
 
     def _function(self, spec: ToolSpec) -> JSONObject:
-        described = {"description": spec.description} if spec.description else {}
+        description = {"description": spec.description} if spec.description else {}
         name = self.names.alias(spec.name)
-        return {"type": "function", "name": name, **described, "parameters": parameters(spec), "strict": False}
+        return {"type": "function", "name": name, **description, "parameters": parameters(spec), "strict": False}
 
-    def _answers(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return self._written(messages)[len(messages[0].blocks) :]
+    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return self._write(messages)[len(messages[0].blocks) :]
 
-    def _written(self, messages: Sequence[Message]) -> list[JSONObject]:
+    def _write(self, messages: Sequence[Message]) -> list[JSONObject]:
         written: list[JSONObject] = []
-        for message in arranged(messages, _HOLDS):
+        for message in normalize_messages(messages, _CAPABILITIES):
             results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
             if results:
                 written += map(_output, results)
@@ -106,8 +105,8 @@ class OpenAIResponses(Format):
     def _assistant(self, blocks: Sequence[Block]) -> list[JSONObject]:
         written: list[JSONObject] = [] if blocks else [{"role": "assistant", "content": ""}]
         for block in blocks:
-            kept = _kept(block)
-            raw = given_back(_NAME, block)
+            kept = _own_detail(block)
+            raw = unwrap_native(_NAME, block)
             named = {"id": kept["id"]} if kept.get("id") else {}
             if raw is not None:
                 written.append(raw)
@@ -117,7 +116,7 @@ class OpenAIResponses(Format):
             elif isinstance(block, ReasoningBlock):
                 written.append(_reasoning_item(block, kept))
             elif named and written and written[-1].get("id") == kept["id"] and "content" in written[-1]:
-                written[-1]["content"].append(_spoken(block))
+                written[-1]["content"].append(_output_text(block))
             elif named:
                 written.append(_output_message(block, kept))
             else:
@@ -141,29 +140,29 @@ class OpenAIResponses(Format):
             case "reasoning":
                 return [_read_reasoning(item)]
             case _:
-                return [foreign(_NAME, item)]
+                return [wrap_native(_NAME, item)]
 
 
-def _holds_block(block: Block) -> bool:
+def _supports_block(block: Block) -> bool:
     if isinstance(block, ReasoningBlock):
-        return bool(_kept(block).get("id"))
-    return not isinstance(block, UnknownBlock) or given_back(_NAME, block) is not None
+        return bool(_own_detail(block).get("id"))
+    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
 
-_HOLDS = Holds(
+_CAPABILITIES = Capabilities(
     images=frozenset({"system", "result"}),
     later_system=True,
     mixed_results=False,
-    block=_holds_block,
+    supports=_supports_block,
 )
 
 
 def _id(call_id: str) -> str:
-    return fitting_id(call_id, longest=_LONGEST_ID)
+    return valid_id(call_id, longest=_LONGEST_ID)
 
 
-def _kept(block: Block) -> JSONObject:
-    return own(_NAME, block) or {}
+def _own_detail(block: Block) -> JSONObject:
+    return format_detail(_NAME, block) or {}
 
 
 def _output(result: ToolResultBlock) -> JSONObject:
@@ -183,21 +182,21 @@ def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:
 def _part(block: Block) -> JSONObject:
     if isinstance(block, ImageBlock):
         return {"type": "input_image", "detail": "auto", "image_url": data_url(block.data, block.mime_type)}
-    if raw := given_back(_NAME, block):
+    if raw := unwrap_native(_NAME, block):
         return raw
-    return {"type": "input_text", "text": cast("TextBlock", block).text}  # all that an arrangement leaves
+    return {"type": "input_text", "text": cast("TextBlock", block).text}  # nothing else is left after normalizing
 
 
-def _spoken(block: Block) -> JSONObject:
+def _output_text(block: Block) -> JSONObject:
     text = cast("TextBlock", block).text
-    if _kept(block).get("refusal"):
+    if _own_detail(block).get("refusal"):
         return {"type": "refusal", "refusal": text}
     return {"type": "output_text", "text": text, "annotations": []}
 
 
 def _output_message(block: Block, kept: JSONObject) -> JSONObject:
     message = {key: kept[key] for key in ("id", "phase") if kept.get(key)}
-    return {"type": "message", "role": "assistant", "status": "completed", **message, "content": [_spoken(block)]}
+    return {"type": "message", "role": "assistant", "status": "completed", **message, "content": [_output_text(block)]}
 
 
 def _reasoning_item(block: ReasoningBlock, kept: JSONObject) -> JSONObject:
@@ -234,4 +233,4 @@ def _read_part(part: JSONObject, detail: JSONObject | None) -> Block:
         kept = (detail or {}).get(_NAME, {})
         return TextBlock(text=str(part.get("refusal")), detail={_NAME: {**kept, "refusal": True}})
     held = split_data_url(part.get("image_url")) if kind == "input_image" else None
-    return ImageBlock(mimeType=held[0], data=held[1]) if held else foreign(_NAME, part)
+    return ImageBlock(mimeType=held[0], data=held[1]) if held else wrap_native(_NAME, part)

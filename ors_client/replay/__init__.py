@@ -6,11 +6,11 @@ async with Replay("episodes.jsonl") as replay:
         ...
 ```
 
-A session of a task takes one of the episodes that the record holds of it. A call is answered as it was there: by the
-task, the calls before it, the tool and the arguments. A call that is not in the record is refused, and says so.
+A session of a task takes one of the recorded episodes of that task. The task, the calls before, the tool and the
+arguments decide the answer to a call. A call that is not in the record is rejected, with the reason `NOT_RECORDED`.
 """
 
-from ._http import Replay
-from ._script import NOT_RECORDED, Script, read_tools
+from ._index import NOT_RECORDED, Script, read_tools
+from ._server import Replay
 
 __all__ = ["NOT_RECORDED", "Replay", "Script", "read_tools"]

@@ -1,4 +1,4 @@
-"""What a record says: figures over all its episodes, and one HTML page to read it.
+"""Figures of a record, and one HTML page about it.
 
 `write_report("episodes.jsonl", "report.html")` reads a record of training or of an evaluation, of any length, and needs
 no package besides the client's own. `summarise` gives the figures alone.

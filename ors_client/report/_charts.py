@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ._text import escaped
+from ._text import escape
 
 _WIDTH, _HEIGHT = 520, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 12, 26
 _CHARACTER = 7  # the width of one at an axis
-_DOTS = 40  # points up to which each gets a dot
+_DOTS = 40  # up to so many points, each gets a dot
 
 Point = tuple[float, float | None]
 
@@ -19,7 +19,7 @@ def line_chart(
     *,
     label: str,
     bounds: tuple[float, float],
-    form: Callable[[float], str],
+    format_value: Callable[[float], str],
     filled: bool = False,
 ) -> str:
     """Return a line over the number of episodes; where there is no value, it has a gap.
@@ -28,43 +28,43 @@ def line_chart(
         points: Number of episodes and value.
         label: What is drawn, for those who can't see it.
         bounds: Of the values.
-        form: Writes a value at the axis.
+        format_value: Writes a value at the axis.
         filled: Whether the area below is filled.
     """
     low, high = bounds
     last = max((x for x, _ in points), default=1.0)
     first = min((x for x, _ in points), default=0.0)
     steps = [low + step * (high - low) / 4 for step in range(5)]
-    left = max(_LEFT, 10 + _CHARACTER * max(len(form(value)) for value in steps))
+    left = max(_LEFT, 10 + _CHARACTER * max(len(format_value(value)) for value in steps))
 
-    def across(x: float) -> float:
+    def to_x(x: float) -> float:
         share = (x - first) / (last - first) if last > first else 0.5
         return left + share * (_WIDTH - left - _RIGHT)
 
-    def up(y: float) -> float:
+    def to_y(y: float) -> float:
         return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     drawn: list[str] = []
     for value in steps:
-        at = up(value)
+        at = to_y(value)
         drawn.append(f'<line class="grid" x1="{left}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{escaped(form(value))}</text>')
-    for run in _runs(points):
-        path = " ".join(f"{'M' if i == 0 else 'L'}{across(x):.1f} {up(y):.1f}" for i, (x, y) in enumerate(run))
+        drawn.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(format_value(value))}</text>')
+    for segment in _segments(points):
+        path = " ".join(f"{'M' if i == 0 else 'L'}{to_x(x):.1f} {to_y(y):.1f}" for i, (x, y) in enumerate(segment))
         if filled:
-            base = up(low)
-            area = f"{path} L{across(run[-1][0]):.1f} {base:.1f} L{across(run[0][0]):.1f} {base:.1f} Z"
+            base = to_y(low)
+            area = f"{path} L{to_x(segment[-1][0]):.1f} {base:.1f} L{to_x(segment[0][0]):.1f} {base:.1f} Z"
             drawn.append(f'<path class="area" d="{area}"/>')
         drawn.append(f'<path class="line" d="{path}"/>')
-        if len(points) <= _DOTS or len(run) == 1:
-            drawn += [f'<circle class="dot" cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.6"/>' for x, y in run]
+        if len(points) <= _DOTS or len(segment) == 1:
+            drawn += [f'<circle class="dot" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="2.6"/>' for x, y in segment]
     below = _HEIGHT - 8
     if last > first:
         drawn.append(f'<text x="{left}" y="{below}">{first:,.0f}</text>')
     drawn.append(f'<text x="{_WIDTH - _RIGHT}" y="{below}" text-anchor="end">{last:,.0f} episodes</text>')
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(label)}">'
-        f"<title>{escaped(label)}</title>{''.join(drawn)}</svg>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title>{''.join(drawn)}</svg>"
     )
 
 
@@ -74,7 +74,7 @@ def bar(share: float) -> str:
     return f'<span class="bar">{inside}</span>'
 
 
-def bounds_of(values: Sequence[float]) -> tuple[float, float]:
+def axis_bounds(values: Sequence[float]) -> tuple[float, float]:
     """Return bounds that hold the values, from zero where they do not go below, and never of no height."""
     low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
     if low == high:
@@ -83,11 +83,11 @@ def bounds_of(values: Sequence[float]) -> tuple[float, float]:
     return (0.0, 1.0) if low == 0.0 and 0.2 < high <= 1.0 else (low, high)
 
 
-def _runs(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
-    runs: list[list[tuple[float, float]]] = [[]]
+def _segments(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
+    segments: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
         if y is not None:
-            runs[-1].append((x, y))
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
+            segments[-1].append((x, y))
+        elif segments[-1]:
+            segments.append([])
+    return [segment for segment in segments if segment]

@@ -10,29 +10,39 @@ import math
 import statistics
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from ors_client.record import EpisodeRecord
 
-Place = tuple[str | None, str | None, str | None, int | None]
+from ._advice import advice
+
+EnvironmentKey = tuple[str | None, str | None]
+"""An environment as one model meets it: model and environment."""
+
+TaskKey = tuple[str | None, str | None, str | None, int | None]
 """A task as one model meets it: model, environment, split and index."""
 
 
 @dataclass(slots=True)
 class ToolFigures:
-    """What the calls of one tool took and how they ended.
+    """The calls of one tool: how long they took and how they ended.
 
     Args:
-        calls: How many there were.
-        errors: How many of them were refused, failed or broken.
-        seconds: What each call took, in order.
+        calls: How many there are.
+        errors: How many of them were rejected, failed or lost.
+        seconds: How long each call took, in order.
     """
 
     calls: int = 0
     errors: int = 0
     seconds: MutableSequence[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def total_seconds(self) -> float:
+        """How long all calls took together."""
+        return sum(self.seconds)
 
     def percentile(self, share: float) -> float:
         """Return the seconds within which a share of the calls was answered.
@@ -42,6 +52,23 @@ class ToolFigures:
         """
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFigures:
+    """The episodes that failed, were cut or stayed unscored in one way.
+
+    Args:
+        kind: The status.
+        episodes: How many there are.
+        message: That of the first.
+        advice: What to try.
+    """
+
+    kind: str
+    episodes: int
+    message: str | None
+    advice: str | None
 
 
 @dataclass(slots=True)
@@ -54,12 +81,12 @@ class TaskFigures:
 
 
 @dataclass(slots=True)
-class EntryFigures:
-    """What one model came to in one environment.
+class EnvironmentFigures:
+    """The results of one model in one environment.
 
     Args:
-        episodes: How many there were.
-        rewards: Of those that were scored.
+        episodes: How many there are.
+        rewards: Of the scored ones.
     """
 
     episodes: int = 0
@@ -87,9 +114,9 @@ class Figures:
         """Episodes by status."""
         self.tools: defaultdict[str, ToolFigures] = defaultdict(ToolFigures)
         """By the tool's name."""
-        self.tasks: defaultdict[Place, TaskFigures] = defaultdict(TaskFigures)
+        self.tasks: defaultdict[TaskKey, TaskFigures] = defaultdict(TaskFigures)
         """By model, environment, split and index."""
-        self.entries: defaultdict[tuple[str | None, str | None], EntryFigures] = defaultdict(EntryFigures)
+        self.entries: defaultdict[EnvironmentKey, EnvironmentFigures] = defaultdict(EnvironmentFigures)
         """By model and environment."""
         self.timing: defaultdict[str, list[float]] = defaultdict(list)
         """Seconds of each part of the episodes, as `opening` or `model`."""
@@ -151,16 +178,16 @@ class Figures:
         return _distinct(self.tasks)
 
     @property
-    def compared(self) -> dict[tuple[str | None, str | None], EntryFigures]:
+    def compared(self) -> dict[EnvironmentKey, EnvironmentFigures]:
         """By model and environment; where only one environment has a name, the others are taken to be it.
 
         An episode that failed before there was a session may not know the name.
         """
         known = {environment for _, environment in self.entries if environment is not None}
         only = next(iter(known)) if len(known) == 1 else None
-        compared: dict[tuple[str | None, str | None], EntryFigures] = {}
+        compared: dict[EnvironmentKey, EnvironmentFigures] = {}
         for (model, environment), entry in self.entries.items():
-            whole = compared.setdefault((model, environment or only), EntryFigures())
+            whole = compared.setdefault((model, environment or only), EnvironmentFigures())
             whole.episodes += entry.episodes
             whole.rewards.extend(entry.rewards)
         return compared
@@ -195,6 +222,21 @@ class Figures:
         return Counter(kinds)
 
     @property
+    def failure_rows(self) -> list[FailureFigures]:
+        """The failures and the unscored episodes by kind, the most frequent first."""
+        kinds = self.failures
+        if unscored := self.statuses["unscored"]:
+            kinds["unscored"] = unscored
+        return [
+            FailureFigures(kind, count, self.messages.get(kind), advice(kind)) for kind, count in kinds.most_common()
+        ]
+
+    @property
+    def slowest_tools(self) -> list[tuple[str, ToolFigures]]:
+        """The tools by name, the one whose calls took the most time in all first."""
+        return sorted(self.tools.items(), key=lambda item: -item[1].total_seconds)
+
+    @property
     def broken(self) -> int:
         """How many episodes the infrastructure broke."""
         return sum(count for kind, count in self.statuses.items() if kind.startswith("failed"))
@@ -204,18 +246,14 @@ class Figures:
         """Of an episode."""
         return statistics.median(self.seconds) if self.seconds else None
 
-    def pass_at(self, k: int, *, entry: tuple[str | None, str | None] | None = None) -> tuple[float, int] | None:
+    def pass_at(self, k: int, *, entry: EnvironmentKey | None = None) -> tuple[float, int] | None:
         """Return pass@k, and over how many tasks: those with at least `k` attempts of a model that were not broken.
 
         Args:
             k: Attempts.
             entry: Of this model in this environment only.
         """
-        tasks = {
-            place: task
-            for place, task in self.tasks.items()
-            if task.tried >= k and entry in {None, (place[0], place[1])}
-        }
+        tasks = {key: task for key, task in self.tasks.items() if task.tried >= k and entry in {None, (key[0], key[1])}}
         if not tasks:
             return None
         shares = [pass_at(k, tried=task.tried, passed=task.passed) for task in tasks.values()]
@@ -241,8 +279,14 @@ def pass_at(k: int, *, tried: int, passed: int) -> float:
     return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
 
 
-def _distinct(places: Iterable[Place]) -> int:
-    return len({(environment, split, index) for _, environment, split, index in places})
+def labels(differing: Sequence[str], *, model: str | None, environment: str | None) -> list[str]:
+    """Return those names of an episode that tell it apart from others, see `Figures.differing`."""
+    names = {"model": model, "environment": environment}
+    return [names[name] or "?" for name in differing]
+
+
+def _distinct(tasks: Iterable[TaskKey]) -> int:
+    return len({(environment, split, index) for _, environment, split, index in tasks})
 
 
 def _finite(value: float | None) -> float | None:
@@ -264,7 +308,7 @@ def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, f
     """
     values = list(rewards)
     count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
-    ends = [place * len(values) // count for place in range(count + 1)]
+    ends = [number * len(values) // count for number in range(count + 1)]
     folded: list[tuple[int, float | None, float]] = []
     for start, end in itertools.pairwise(ends):
         given = [reward for reward in values[start:end] if not math.isnan(reward)]

@@ -11,12 +11,10 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ._advice import advice
-from ._charts import bar, bounds_of, line_chart
-from ._figures import Figures, bins
+from ._charts import axis_bounds, bar, line_chart
+from ._figures import FailureFigures, Figures, bins, labels
 from ._reading import Sample, sample
-from ._style import STYLE
-from ._text import Room, duration, escaped, number, percent
+from ._text import PageBudget, duration, escape, number, percent
 from ._transcript import transcript
 
 _BINS = 60  # points of a curve: more would be noise at this width
@@ -45,7 +43,7 @@ def write_report(
         OSError: The record can't be read, or the page can't be written.
     """
     figures, chosen = sample(record, passing=passing, transcripts=transcripts)
-    _write(Path(page), _page(title or Path(record).name, figures, chosen))
+    _write(Path(page), _render(title or Path(record).name, figures, chosen))
     return figures
 
 
@@ -67,7 +65,7 @@ def _write(page: Path, text: str) -> None:
             raise
 
 
-def _page(title: str, figures: Figures, chosen: Sample) -> str:
+def _render(title: str, figures: Figures, chosen: Sample) -> str:
     sections = [
         _head(title, figures, chosen),
         _tiles(figures),
@@ -80,17 +78,18 @@ def _page(title: str, figures: Figures, chosen: Sample) -> str:
         _tasks(figures),
         _transcripts(figures, chosen),
     ]
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escaped(title)}</title><style>{STYLE}</style></head>"
+        f"<title>{escape(title)}</title><style>{style}</style></head>"
         f"<body><main>{''.join(sections)}</main></body></html>\n"
     )
 
 
 def _head(title: str, figures: Figures, chosen: Sample) -> str:
-    facts = [_listed(figures.names[name]) for name in ("environment", "model", "target")]
+    facts = [_first_names(figures.names[name]) for name in ("environment", "model", "target")]
     if figures.first is not None and figures.last is not None:
         first, last = (moment.strftime("%Y-%m-%d %H:%M") for moment in (figures.first, figures.last))
         facts.append(f"{first if first == last else f'{first} to {last}'} {figures.last.strftime('%Z')}")
@@ -99,10 +98,10 @@ def _head(title: str, figures: Figures, chosen: Sample) -> str:
     elif chosen.superseded:
         facts.append(f"{chosen.superseded:,} attempts that were made again are left out")
     line = " · ".join(fact for fact in facts if fact)
-    return f'<h1>{escaped(title)}</h1><p class="sub">{escaped(line)}</p>'
+    return f'<h1>{escape(title)}</h1><p class="sub">{escape(line)}</p>'
 
 
-def _listed(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(name[:120] for name in names[:3]) + more
@@ -120,7 +119,7 @@ def _tiles(figures: Figures) -> str:
         (duration(figures.median_seconds), "median episode"),
     ]
     shown = "".join(
-        f'<div class="tile"><b>{escaped(value)}</b><span>{escaped(name)}</span></div>' for value, name in tiles
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for value, name in tiles
     )
     return f'<div class="tiles">{shown}</div>'
 
@@ -137,10 +136,15 @@ def _curves(figures: Figures) -> str:
     rewards = [(float(x), reward) for x, reward, _ in folded]
     given = [reward for _, reward in rewards if reward is not None]
     reward = line_chart(
-        rewards, label="Mean reward over the episodes", bounds=bounds_of(given), form=lambda value: number(value, 4)
+        rewards,
+        label="Mean reward over the episodes",
+        bounds=axis_bounds(given),
+        format_value=lambda value: number(value, 4),
     )
     covered = [(float(x), share) for x, _, share in folded]
-    coverage = line_chart(covered, label="Share of scored episodes", bounds=(0.0, 1.0), form=percent, filled=True)
+    coverage = line_chart(
+        covered, label="Share of scored episodes", bounds=(0.0, 1.0), format_value=percent, filled=True
+    )
     return (
         f'<h2>Over time</h2><div class="charts"><figure><figcaption>Mean reward</figcaption>{reward}</figure>'
         f"<figure><figcaption>Coverage: share of episodes scored</figcaption>{coverage}</figure></div>"
@@ -149,55 +153,52 @@ def _curves(figures: Figures) -> str:
 
 
 def _entries(figures: Figures) -> str:
-    told = figures.differing
-    if not told:
+    differing = figures.differing
+    if not differing:
         return ""
     ranked = sorted(figures.compared.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
     rows: list[tuple[str, ...]] = []
     for (model, environment), entry in ranked[:_ENTRIES]:
-        names = {"environment": environment or "?", "model": model or "?"}
-        first, *others = (names[name] for name in told)
+        first, *others = labels(differing, model=model, environment=environment)
         passed = figures.pass_at(1, entry=(model, environment)) if entry.rewards else None
         rows.append(
             (
-                escaped(first[:120]) + _small(*others),
+                escape(first[:120]) + _small_print(*others),
                 f"{entry.episodes:,}",
                 number(sum(entry.rewards) / len(entry.rewards) if entry.rewards else None),
                 percent(None if passed is None else passed[0]),
                 percent(len(entry.rewards) / entry.episodes),
             )
         )
-    title = " and ".join(told)
+    title = " and ".join(differing)
     table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows)
-    return f"<h2>By {title}</h2>" + table + _more(len(ranked), _ENTRIES, "rows")
+    return f"<h2>By {title}</h2>" + table + _rows_left_out(len(ranked), _ENTRIES, "rows")
 
 
 def _failures(figures: Figures) -> str:
-    kinds = figures.failures
-    unscored = figures.statuses["unscored"]
-    if unscored:
-        kinds["unscored"] = unscored
-    if not kinds:
+    failures = figures.failure_rows[:20]
+    if not failures:
         return ""
-    ranked = kinds.most_common(20)
     rows = [
-        (escaped(kind[:120]), f"{count:,}", percent(count / figures.episodes), bar(count / figures.episodes))
-        for kind, count in ranked
+        (
+            escape(row.kind[:120]),
+            f"{row.episodes:,}",
+            percent(row.episodes / figures.episodes),
+            bar(row.episodes / figures.episodes),
+        )
+        for row in failures
     ]
     note = (
         '<p class="note">Broken by the infrastructure (failed), ended by a budget (cut), or never scored by the '
         "environment (unscored).</p>"
     )
     columns = ["kind", "#episodes", "#share", "|of all episodes"]
-    return (
-        "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(figures, kind) for kind, _ in ranked]) + note
-    )
+    return "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(row) for row in failures]) + note
 
 
-def _reason(figures: Figures, kind: str) -> str:
-    message, cure = figures.messages.get(kind), advice(kind)
-    told = f"<p>The first: {escaped(message[:300])}</p>" if message else ""
-    return told + (f"<p>Try: {escaped(cure)}</p>" if cure else "")
+def _reason(row: FailureFigures) -> str:
+    message = f"<p>The first: {escape(row.message[:300])}</p>" if row.message else ""
+    return message + (f"<p>Try: {escape(row.advice)}</p>" if row.advice else "")
 
 
 def _pass_curve(figures: Figures) -> str:
@@ -212,23 +213,23 @@ def _pass_curve(figures: Figures) -> str:
 def _tools(figures: Figures) -> str:
     if not figures.tools:
         return ""
-    ranked = sorted(figures.tools.items(), key=lambda item: -sum(item[1].seconds))
-    whole = max(sum(ranked[0][1].seconds), 1e-9)
+    ranked = figures.slowest_tools
+    whole = max(ranked[0][1].total_seconds, 1e-9)
     rows = [
         (
-            escaped(name[:120]),
+            escape(name[:120]),
             f"{tool.calls:,}",
             f"{tool.errors:,}",
             duration(tool.percentile(0.5)),
             duration(tool.percentile(0.95)),
             duration(max(tool.seconds)),
-            duration(sum(tool.seconds)),
-            bar(sum(tool.seconds) / whole),
+            duration(tool.total_seconds),
+            bar(tool.total_seconds / whole),
         )
         for name, tool in ranked[:_TOOLS]
     ]
     columns = ["tool", "#calls", "#errors", "#median", "#95 % within", "#slowest", "#in all", "|compared"]
-    return "<h2>Slowest tools</h2>" + _table(columns, rows) + _more(len(ranked), _TOOLS, "tools")
+    return "<h2>Slowest tools</h2>" + _table(columns, rows) + _rows_left_out(len(ranked), _TOOLS, "tools")
 
 
 def _timing(figures: Figures) -> str:
@@ -238,7 +239,7 @@ def _timing(figures: Figures) -> str:
     whole = max(sum(ranked[0][1]), 1e-9)
     rows = [
         (
-            escaped(part[:120]),
+            escape(part[:120]),
             duration(sum(seconds) / len(seconds)),
             duration(max(seconds)),
             duration(sum(seconds)),
@@ -250,15 +251,15 @@ def _timing(figures: Figures) -> str:
 
 
 def _tasks(figures: Figures) -> str:
-    tried = [(place, task) for place, task in figures.tasks.items() if task.rewards]
+    tried = [(key, task) for key, task in figures.tasks.items() if task.rewards]
     if len(tried) < 2:
         return ""
-    told = figures.differing
+    differing = figures.differing
     ranked = sorted(tried, key=lambda item: (sum(item[1].rewards) / len(item[1].rewards), -item[1].tried))
     rows = [
         (
-            escaped(f"{split or '?'}/{'?' if index is None else index}")
-            + _small(*("environment" in told) * (environment or "?",), *("model" in told) * (model or "?",)),
+            escape(f"{split or '?'}/{'?' if index is None else index}")
+            + _small_print(*labels(differing, model=model, environment=environment)),
             f"{task.tried:,}",
             f"{task.passed:,}",
             number(sum(task.rewards) / len(task.rewards)),
@@ -266,15 +267,15 @@ def _tasks(figures: Figures) -> str:
         for (model, environment, split, index), task in ranked[:_TASKS]
     ]
     table = _table(["task", "#attempts", "#passed", "#mean reward"], rows)
-    return "<h2>Hardest tasks</h2>" + table + _more(len(ranked), _TASKS, "tasks")
+    return "<h2>Hardest tasks</h2>" + table + _rows_left_out(len(ranked), _TASKS, "tasks")
 
 
 def _transcripts(figures: Figures, chosen: Sample) -> str:
     if not chosen.shown:
         return ""
-    room = Room()
-    told = figures.differing
-    shown = "".join(transcript(line, why, episode, room, told=told) for line, why, episode in chosen.shown)
+    budget = PageBudget()
+    differing = figures.differing
+    shown = "".join(transcript(line, why, episode, budget, differing=differing) for line, why, episode in chosen.shown)
     count = len(chosen.shown)
     note = (
         "The only episode."
@@ -299,7 +300,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequ
     def kind(column: str) -> str:
         return ' class="n"' if column.startswith("#") else ' class="b"' if column.startswith("|") else ""
 
-    head = "".join(f"<th{kind(column)}>{escaped(column.lstrip('#|'))}</th>" for column in columns)
+    head = "".join(f"<th{kind(column)}>{escape(column.lstrip('#|'))}</th>" for column in columns)
     body = ""
     for row, under in itertools.zip_longest(rows, below, fillvalue=""):
         cells = "".join(f"<td{kind(column)}>{cell}</td>" for column, cell in zip(columns, row, strict=True))
@@ -308,10 +309,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequ
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _small(*lines: str) -> str:
+def _small_print(*lines: str) -> str:
     """Return lines in small print below a cell's text."""
-    return "".join(f'<span class="small">{escaped(line[:120])}</span>' for line in lines)
+    return "".join(f'<span class="small">{escape(line[:120])}</span>' for line in lines)
 
 
-def _more(there: int, shown: int, what: str) -> str:
+def _rows_left_out(there: int, shown: int, what: str) -> str:
     return f'<p class="note">… and {there - shown:,} more {what}.</p>' if there > shown else ""

@@ -40,69 +40,70 @@ def summarise(
     Raises:
         OSError: The record can't be read.
     """
-    return _count(path, passing=passing, model=model, environment=environment)[0]
+    return _read_figures(path, passing=passing, model=model, environment=environment)[0]
 
 
 def sample(path: str | os.PathLike[str], *, passing: float, transcripts: int) -> tuple[Figures, Sample]:
     """Return the figures of a record, and at most `transcripts` of its episodes."""
-    figures, facts, superseded = _count(path, passing=passing)
-    chosen = _choose(facts, transcripts)
+    figures, summaries, superseded = _read_figures(path, passing=passing)
+    chosen = _choose(summaries, transcripts)
     shown = [(number, chosen[number], episode) for number, episode in numbered(path, only=chosen)]
     return figures, Sample(shown, superseded)
 
 
 @dataclass(frozen=True, slots=True)
-class _Fact:
+class _EpisodeSummary:
     number: int
     status: str
     reward: float | None
     calls: int
 
 
-def _count(
+def _read_figures(
     path: str | os.PathLike[str], *, passing: float, model: str | None = None, environment: str | None = None
-) -> tuple[Figures, list[_Fact], int]:
-    figures, facts, superseded = Figures(passing=passing), list[_Fact](), 0
+) -> tuple[Figures, list[_EpisodeSummary], int]:
+    figures, summaries, superseded = Figures(passing=passing), list[_EpisodeSummary](), 0
     last: dict[tuple[object, ...], int] = {}
     for number, episode in numbered(path):
         if model not in {None, episode.model} or environment not in {None, episode.environment}:
             continue
         if episode.attempt is not None:
-            superseded += _attempt(episode) in last
-            last[_attempt(episode)] = number
+            superseded += _attempt_key(episode) in last
+            last[_attempt_key(episode)] = number
         figures.add(episode)
-        facts.append(_Fact(number, episode.status, episode.reward, len(episode.calls)))
+        summaries.append(_EpisodeSummary(number, episode.status, episode.reward, len(episode.calls)))
     if not superseded:
-        return figures, facts, 0
+        return figures, summaries, 0
     # Figures can't take an episode back; a record with attempts made again is rare, and read again.
     lasting = set(last.values())
     figures, counted = Figures(passing=passing), set[int]()
-    for number, episode in numbered(path, only={fact.number for fact in facts}):
+    for number, episode in numbered(path, only={summary.number for summary in summaries}):
         if episode.attempt is None or number in lasting:
             figures.add(episode)
             counted.add(number)
-    return figures, [fact for fact in facts if fact.number in counted], superseded
+    return figures, [summary for summary in summaries if summary.number in counted], superseded
 
 
-def _attempt(episode: EpisodeRecord) -> tuple[object, ...]:
+def _attempt_key(episode: EpisodeRecord) -> tuple[object, ...]:
     return episode.model, episode.environment, episode.split, episode.index, episode.attempt
 
 
-def _choose(facts: list[_Fact], most: int) -> dict[int, str]:
-    """Return numbers of episodes with the reasons: what is rare first, then the ends, then a walk through the whole."""
-    if len(facts) <= most:
-        return dict.fromkeys((fact.number for fact in facts), "")
-    scored = sorted((fact for fact in facts if fact.reward is not None), key=lambda fact: fact.reward or 0.0)
-    kinds: dict[str, list[_Fact]] = {}
-    for fact in facts:
-        kinds.setdefault(fact.status, []).append(fact)
+def _choose(summaries: list[_EpisodeSummary], most: int) -> dict[int, str]:
+    """Choose episodes, by number, with the reason: rare ones first, then extremes, then evenly spaced ones."""
+    if len(summaries) <= most:
+        return dict.fromkeys((summary.number for summary in summaries), "")
+    scored = [summary for summary in summaries if summary.reward is not None]
+    scored.sort(key=lambda summary: summary.reward or 0.0)
+    kinds: dict[str, list[_EpisodeSummary]] = {}
+    for summary in summaries:
+        kinds.setdefault(summary.status, []).append(summary)
     each = max(1, most // 10)
-    wanted: list[tuple[str, list[_Fact]]] = [
+    wanted: list[tuple[str, list[_EpisodeSummary]]] = [
         *((kind, of_kind[:each]) for kind, of_kind in sorted(kinds.items()) if kind != "scored"),
         ("lowest reward", scored[:each]),
         ("highest reward", scored[::-1][:each]),
-        ("most calls", sorted(facts, key=lambda fact: -fact.calls)[:each]),
-        ("latest", facts[::-1][:each]),
+        ("most calls", sorted(summaries, key=lambda summary: -summary.calls)[:each]),
+        ("latest", summaries[::-1][:each]),
     ]
     chosen: dict[int, str] = {}
     # One of each reason before two of any, so that a bound as low as the number of reasons still shows them all.
@@ -110,9 +111,9 @@ def _choose(facts: list[_Fact], most: int) -> dict[int, str]:
         for reason, candidates in wanted:
             if turn < len(candidates) and len(chosen) < most:
                 chosen.setdefault(candidates[turn].number, reason)
-    step = len(facts) / most
+    step = len(summaries) / most
     for place in range(most):
         if len(chosen) >= most:
             break
-        chosen.setdefault(facts[int(place * step)].number, "one of many")
+        chosen.setdefault(summaries[int(place * step)].number, "one of many")
     return chosen

@@ -1,7 +1,7 @@
-"""Text that strangers wrote, as HTML that can only be read.
+"""Untrusted text as safe HTML.
 
-Everything in a record comes from servers and models: it is escaped, shortened, and spelt out where a character would
-act instead of showing. Images are let in as raster data only. What a page may hold in all is counted here.
+Everything in a record comes from servers and models: it is escaped and shortened, and control characters are written
+out. Only raster images are shown. Counts how much a page may still hold.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+from ors_client._shared.block_text import images_absent
+from ors_client._types import ImageBlock
+
 _RASTER = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # SVG is a document, not a picture
 _LONGEST = 6_000  # characters of one text: some screens of it
 _JOINER = "\u200d"  # holds emoji together; not printable to Python
 
 
-class Room:
-    """What is left of a page.
+class PageBudget:
+    """How much a page may still hold.
 
     Args:
         characters: Of text in transcripts.
@@ -30,39 +33,44 @@ class Room:
         self._image_bytes = image_bytes
 
     def text(self, text: str, longest: int = _LONGEST) -> str:
-        """Return a text as HTML; what is left out of it is said."""
+        """Return a text as HTML, with a note if it was shortened."""
         kept = max(0, min(len(text), longest, self._characters))
         self._characters -= kept
         left_out = len(text) - kept
         more = f'<span class="more">… {left_out:,} more characters, in the record</span>' if left_out else ""
-        return f"{escaped(text[:kept])}{more}"
+        return f"{escape(text[:kept])}{more}"
 
     def image(self, block: Mapping[str, Any]) -> str:
-        """Return an image block as HTML, or words in its place."""
+        """Return an image block as HTML, or a placeholder."""
         kind, data = str(block.get("mimeType") or ""), block.get("data")
         if not isinstance(data, str) or kind not in _RASTER:
-            return f'<p class="note">[an image of the type {escaped(kind[:60]) or "unknown"}, not shown]</p>'
+            return _placeholder(kind, "not shown")
         if len(data) > self._image_bytes:
-            return '<p class="note">[an image that the page has no more room for]</p>'
+            return _placeholder(kind, "not shown, the page has no more room for it")
         try:
             content = base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError):
-            return '<p class="note">[an image that can\'t be read]</p>'
+            return _placeholder(kind, "not shown, it can't be read")
         self._image_bytes -= len(data)
         return f'<img alt="{kind}" src="data:{kind};base64,{base64.b64encode(content).decode()}">'
 
 
-def escaped(text: object) -> str:
-    """Return `text` for HTML, inside an element or a quoted attribute."""
-    return html.escape("".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _spelt(c) for c in str(text)))
+def _placeholder(mime_type: str, how: str) -> str:
+    image = ImageBlock(data="", mimeType=mime_type or "unknown")
+    return f'<p class="note">{escape(images_absent([image], how))}</p>'
 
 
-def _spelt(character: str) -> str:
+def escape(text: object) -> str:
+    """Escape a text for HTML, inside an element or a quoted attribute."""
+    return html.escape("".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _visible(c) for c in str(text)))
+
+
+def _visible(character: str) -> str:
     return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number as people read it, to so many digits, or a dash."""
+    """Return a number with so many significant digits, or a dash."""
     if value is None:
         return "—"
     shown = f"{value:.{digits}g}"

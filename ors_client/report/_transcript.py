@@ -1,54 +1,59 @@
-"""One episode as HTML to read: what it began with, what the model said and called, and what came back."""
+"""One episode as HTML: its prompt, what the model wrote and called, and the results."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ors_client._shared.block_text import left_out
+from ors_client._types import UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 
-from ._text import Room, duration, escaped, number
+from ._figures import labels
+from ._text import PageBudget, duration, escape, number
 
 _MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
 
 
-def transcript(line: int, why: str, episode: EpisodeRecord, room: Room, *, told: Iterable[str] = ()) -> str:
-    """Return an episode that opens without a script.
+def transcript(
+    line: int, why: str, episode: EpisodeRecord, budget: PageBudget, *, differing: Sequence[str] = ()
+) -> str:
+    """Return an episode that the reader can open, without a script.
 
     Args:
         line: Its number in the record.
         why: Why it is shown.
         episode: The episode.
-        room: What is left of the page.
-        told: Which of its fields its heading tells, as other episodes have others.
+        budget: What is left of the page.
+        differing: Which of environment and model its heading names, as other episodes have others.
     """
     task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
     attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
     calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
     took = "" if episode.seconds is None else f", {duration(episode.seconds)}"
-    names = " · ".join(str(getattr(episode, name) or "?")[:120] for name in told)
+    names = " · ".join(name[:120] for name in labels(differing, model=episode.model, environment=episode.environment))
     head = (
-        f'<span class="task">{escaped(task)}</span>'
-        + f'<span class="sub">{escaped(names)}</span>' * bool(names)
+        f'<span class="task">{escape(task)}</span>'
+        + f'<span class="sub">{escape(names)}</span>' * bool(names)
         + f"{_pill(episode)}"
-        f'<span class="sub">{escaped(calls)}{took}{escaped(attempt)}</span>'
-        + f'<span class="sub why">{escaped(why)}</span>'
+        f'<span class="sub">{escape(calls)}{took}{escape(attempt)}</span>'
+        + f'<span class="sub why">{escape(why)}</span>'
         * (why != episode.status)
     )
-    return f'<details><summary>{head}</summary><div class="body">{_body(line, episode, room)}</div></details>'
+    return f'<details><summary>{head}</summary><div class="body">{_body(line, episode, budget)}</div></details>'
 
 
 def _pill(episode: EpisodeRecord) -> str:
     kind = "bad" if episode.status.startswith("failed") else "warn" if episode.status.startswith("cut") else "plain"
-    status = "" if episode.status == "scored" else f'<span class="pill {kind}">{escaped(episode.status[:80])}</span>'
+    status = "" if episode.status == "scored" else f'<span class="pill {kind}">{escape(episode.status[:80])}</span>'
     if episode.reward is None:
         return status
     worth = "good" if episode.reward > 0 else "warn"
     return f'<span class="pill {worth}">reward {number(episode.reward)}</span>{status}'
 
 
-def _body(line: int, episode: EpisodeRecord, room: Room) -> str:
+def _body(line: int, episode: EpisodeRecord, budget: PageBudget) -> str:
     facts = [
         f"line {line}",
         episode.environment,
@@ -58,24 +63,24 @@ def _body(line: int, episode: EpisodeRecord, room: Room) -> str:
         *(f"{value:,} {name.replace('_', ' ')}" for name, value in (episode.usage or {}).items()),
         *(f"{part}: {duration(seconds)}" for part, seconds in (episode.timing or {}).items()),
     ]
-    parts = [f'<p class="sub">{escaped(" · ".join(str(fact)[:200] for fact in facts if fact))}</p>']
+    parts = [f'<p class="sub">{escape(" · ".join(str(fact)[:200] for fact in facts if fact))}</p>']
     if episode.messages is not None:
-        parts += [_message(message, room) for message in episode.messages]
+        parts += [_message(message, budget) for message in episode.messages]
     elif episode.prompt:
-        parts.append(_turn("prompt", _pre(episode.prompt, room)))
-    parts += [_call(call, room) for call in episode.calls[:_MOST_CALLS]]
+        parts.append(_turn("prompt", _pre(episode.prompt, budget)))
+    parts += [_call(call, budget) for call in episode.calls[:_MOST_CALLS]]
     if len(episode.calls) > _MOST_CALLS:
         parts.append(f'<p class="note">… and {len(episode.calls) - _MOST_CALLS:,} more calls, in the record</p>')
     if episode.said:
-        parts.append(_turn("model", _said(episode.said, room), kind="model"))
+        parts.append(_turn("model", _model_text(episode.said, budget), kind="model"))
     if episode.failure:
-        parts.append(_turn("what broke it", _pre(episode.failure, room), kind="error"))
+        parts.append(_turn("what broke it", _pre(episode.failure, budget), kind="error"))
     return "".join(parts)
 
 
-def _call(call: CallRecord, room: Room) -> str:
-    said = _said(call.said, room) if call.said else ""
-    made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), room), kind="model")
+def _call(call: CallRecord, budget: PageBudget) -> str:
+    said = _model_text(call.said, budget) if call.said else ""
+    made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), budget), kind="model")
     marks = [
         f'<span class="pill {"good" if call.reward > 0 else "warn"}">reward {number(call.reward)}</span>'
         if call.reward is not None
@@ -85,33 +90,33 @@ def _call(call: CallRecord, room: Room) -> str:
     ]
     if call.error is not None:
         kind = f" ({call.kind[:60]})" if call.kind else ""
-        return made + _turn(f"error{kind}", _pre(call.error, room), kind="error", marks="".join(marks))
+        return made + _turn(f"error{kind}", _pre(call.error, budget), kind="error", marks="".join(marks))
     if call.blocks is not None:
-        content = "".join(_block(block, room) for block in call.blocks)
+        content = "".join(_block(block, budget) for block in call.blocks)
     else:
-        content = _pre(call.output or "", room) if call.output else '<p class="note">(no output)</p>'
+        content = _pre(call.output or "", budget) if call.output else '<p class="note">(no output)</p>'
     return made + _turn(call.tool[:200], content, marks="".join(marks))
 
 
-def _message(message: Mapping[str, Any], room: Room) -> str:
+def _message(message: Mapping[str, Any], budget: PageBudget) -> str:
     role = str(message.get("role"))[:60]
-    content = "".join(_block(block, room) for block in _objects(message.get("blocks")))
+    content = "".join(_block(block, budget) for block in _objects(message.get("blocks")))
     return _turn(role, content, kind="model" if role == "assistant" else "")
 
 
-def _block(block: Mapping[str, Any], room: Room) -> str:
+def _block(block: Mapping[str, Any], budget: PageBudget) -> str:
     match block.get("type"):
         case "text" | "reasoning":
-            return _pre(str(block.get("text") or ""), room)
+            return _pre(str(block.get("text") or ""), budget)
         case "image":
-            return room.image(block)
+            return budget.image(block)
         case "tool_call":
             name, arguments = str(block.get("name"))[:200], _arguments(block.get("input"))
-            return f'<p class="note">calls {escaped(name)}</p>{_pre(arguments, room)}'
+            return f'<p class="note">calls {escape(name)}</p>{_pre(arguments, budget)}'
         case "tool_result":
-            return "".join(_block(inner, room) for inner in _objects(block.get("blocks")))
+            return "".join(_block(inner, budget) for inner in _objects(block.get("blocks")))
         case kind:
-            return f'<p class="note">[a block of the type {escaped(str(kind)[:60])}]</p>'
+            return f'<p class="note">{escape(left_out(UnknownBlock(type=str(kind))))}</p>'
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
@@ -131,13 +136,13 @@ def _arguments(value: object) -> str:
     return "\n".join(lines) or "(no arguments)"
 
 
-def _pre(text: str, room: Room) -> str:
-    return f"<pre>{room.text(text)}</pre>"
+def _pre(text: str, budget: PageBudget) -> str:
+    return f"<pre>{budget.text(text)}</pre>"
 
 
-def _said(text: str, room: Room) -> str:
-    return f'<pre class="said">{room.text(text)}</pre>'
+def _model_text(text: str, budget: PageBudget) -> str:
+    return f'<pre class="said">{budget.text(text)}</pre>'
 
 
 def _turn(who: str, content: str, *, kind: str = "", marks: str = "") -> str:
-    return f'<div class="turn {kind}"><div class="who"><span>{escaped(who)}</span>{marks}</div>{content}</div>'
+    return f'<div class="turn {kind}"><div class="who"><span>{escape(who)}</span>{marks}</div>{content}</div>'

@@ -1,4 +1,4 @@
-"""The doctor: what it finds on each server, what it calls a problem, and what it leaves behind."""
+"""The check: what it finds on each server, what it calls a problem, and what it leaves behind."""
 
 import json
 import time
@@ -133,7 +133,7 @@ def test_check_that_holds_a_session_shows_how_long(echo_server):
         assert terminal.status() == 0
 
 
-def test_check_of_a_split_that_is_not_there_is_one_problem_with_its_cure(ors, ours):
+def test_check_of_a_split_that_is_not_there_is_one_problem_with_its_hint(ors, ours):
     report = _report(ors("check", ours.url, "--env", "alpha", "--split", "tain", "--json"))
     (problem,) = report["problems"]
     assert problem == {
@@ -160,7 +160,7 @@ def test_check_of_a_server_that_forgets_calls_advises_one_worker(ors, proxy: Fau
     proxy.add(Rule("POST", "/call", forgotten, skip=1, times=None))
     report = _report(ors("check", proxy.url, "--json"))
     assert report["features"]["resume"] is False
-    assert any("one worker" in cure for problem in report["problems"] for cure in problem["try"])
+    assert any("one worker" in hint for problem in report["problems"] for hint in problem["try"])
 
 
 def test_check_of_a_server_without_call_ids_notes_that_calls_do_not_resume(ors, proxy: FaultProxy):

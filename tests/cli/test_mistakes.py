@@ -116,7 +116,7 @@ def test_api_host_taken_for_the_server_is_recognised(ors, split_server):
         "error: GET /list_environments was answered with HTTP 404: Not Found. There is no such route: an older server, "
         "or not the URL of an ORS server (its port, its path prefix; Layout(api=..., sessions=...) where sessions have "
         f"a host of their own). [{api}/list_environments] (README.md#statuserror)\n"
-        "  try: Something answers there that is no ORS server: is the port right, and is a path prefix missing?\n"
+        "  try: The server at this address is not an ORS server: is the port right, and is a path prefix missing?\n"
         "  try: Where sessions are served by another host than this one: --sessions-url URL\n"
     )
 

@@ -85,8 +85,8 @@ def test_script_as_json_is_a_line_per_event(ors, server):
     prompt, call, end = map(json.loads, result.stdout.splitlines())
     assert prompt["prompt"][0]["type"] == "text"
     assert (call["arguments"], call["output"]["reward"]) == ({"text": "no"}, 0.0)
-    told = {"finished": False, "reward": 0.0, "rewards": [0.0], "calls": 1}
-    assert end == told | {"lines_with_errors": [], "lines_not_played": []}
+    shown = {"finished": False, "reward": 0.0, "rewards": [0.0], "calls": 1}
+    assert end == shown | {"lines_with_errors": [], "lines_not_played": []}
 
 
 _MIXED = '{"tool": "nope"}\n{"tool": "boom", "arguments": {"message": "bang"}}\n{"tool": "int_reward"}\n'

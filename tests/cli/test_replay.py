@@ -1,5 +1,6 @@
 """A record as a server: what clients of the standard get from it, ours and the SDK's."""
 
+import asyncio
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from terminal import Terminal
 from ors_client import AsyncClient, StatusError, TaskRef, ToolFailed, ToolRejected
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
 from ors_client.replay import Replay, Script, read_tools
-from ors_client.replay._answers import Answers, Asked
+from ors_client.replay._router import ReplayRequest, Router
 
 WON = CallRecord(tool="echo", arguments={"text": "hello"}, output="match", reward=1.0, finished=True, seconds=0.1)
 LOST = CallRecord(tool="echo", arguments={"text": "no"}, output="no match", reward=0.0, seconds=0.1)
@@ -86,9 +87,9 @@ def test_replayed_images_and_metadata_are_those_of_the_record():
 
 def test_episodes_that_begin_with_the_same_image_hold_it_once():
     begun = [{"role": "user", "blocks": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}]
-    takes = [episode(LOST, messages=json.loads(json.dumps(begun))) for _ in range(2)]
+    recorded = [episode(LOST, messages=json.loads(json.dumps(begun))) for _ in range(2)]
     other = episode(LOST, messages=[{"role": "user", "blocks": []}])
-    first, second, third = Script([*takes, other]).scenes["echoenvironment"].takes["train", 0]
+    first, second, third = Script([*recorded, other]).environments["echoenvironment"].episodes["train", 0]
     assert first.messages == begun
     assert first.messages is second.messages
     assert third.messages == other.messages
@@ -123,24 +124,24 @@ def test_number_matches_whether_it_was_written_as_integer_or_not():
     assert output.text == "2"
 
 
-def test_session_follows_the_take_that_its_calls_are_in():
+def test_session_follows_the_episode_that_its_calls_match():
     episodes = [episode(LOST), episode(WON)]
     for call, text in ((("echo", {"text": "hello"}), "match"), (("echo", {"text": "no"}), "no match")):
         (output,) = answers(episodes, call)
         assert output.text == text
 
 
-def test_session_stays_in_its_take():
-    takes = [
+def test_session_stays_in_its_episode():
+    recorded = [
         episode(CallRecord(tool=way, output=""), CallRecord(tool="look", output=f"seen from {way}"))
         for way in ("left", "right")
     ]
-    _, seen = answers(takes, ("right", {}), ("look", {}))
+    _, seen = answers(recorded, ("right", {}), ("look", {}))
     assert seen.text == "seen from right"
 
 
-def test_sessions_of_a_task_that_call_alike_get_its_takes_in_turn():
-    takes = [episode(LOST.model_copy(update={"reward": reward})) for reward in (0.25, 0.5)]
+def test_sessions_of_a_task_that_call_alike_get_its_episodes_in_turn():
+    recorded = [episode(LOST.model_copy(update={"reward": reward})) for reward in (0.25, 0.5)]
 
     async def play(environment, replay):
         del replay
@@ -150,7 +151,7 @@ def test_sessions_of_a_task_that_call_alike_get_its_takes_in_turn():
                 rewards.append((await session.call_tool("echo", {"text": "no"})).reward)
         return rewards
 
-    assert replayed(takes, play) == [0.25, 0.5, 0.25]
+    assert replayed(recorded, play) == [0.25, 0.5, 0.25]
 
 
 def test_recorded_errors_come_back_as_errors():
@@ -258,7 +259,7 @@ def test_deleted_sessions_are_gone():
 # --- Sessions that nobody ends ---------------------------------------------------------------------------------------
 
 
-def test_session_that_nobody_cares_for_is_ended_and_answered_as_one():
+def test_session_that_nobody_uses_is_ended_and_answered_as_one():
     async def work():
         async with (
             Replay(Script([episode(LOST)]), session_timeout=0.2) as replay,
@@ -281,7 +282,7 @@ def test_session_that_nobody_cares_for_is_ended_and_answered_as_one():
     assert anyio.run(work) == [(404, "Active environment not found")] * 3
 
 
-CARE = {
+USES = {
     "ping": ("POST", "/ping", b""),
     "prompt": ("GET", "/echoenvironment/prompt", b""),
     "messages": ("GET", "/echoenvironment/messages", b""),
@@ -290,30 +291,30 @@ CARE = {
 }
 
 
-def open_session(answers, session_id, now):
+def open_session(router, session_id, now):
     body = b'{"env_name": "echoenvironment", "split": "train", "index": 0}'
-    created = answers.to(Asked("POST", "/create", {"x-session-id": session_id}, body), now=now)
+    created = router.respond(ReplayRequest("POST", "/create", {"x-session-id": session_id}, body), now=now)
     assert created.status == 200
 
 
-@pytest.mark.parametrize("way", CARE)
+@pytest.mark.parametrize("way", USES)
 def test_session_that_is_used_or_pinged_lives_on(way):
-    answers = Answers(Script([episode(LOST)]))
-    open_session(answers, "cared for", 0)
-    open_session(answers, "forgotten", 0)
-    method, path, body = CARE[way]
-    asked = Asked(method, path, {"x-session-id": "cared for"}, body)
-    assert [answers.to(asked, now=now).status for now in (800, 1600, 2400)] == [200, 200, 200]
-    assert answers.sessions(now=2400) == 1
-    assert answers.to(asked, now=3301).status == 404
+    router = Router(Script([episode(LOST)]))
+    open_session(router, "used", 0)
+    open_session(router, "forgotten", 0)
+    method, path, body = USES[way]
+    asked = ReplayRequest(method, path, {"x-session-id": "used"}, body)
+    assert [router.respond(asked, now=now).status for now in (800, 1600, 2400)] == [200, 200, 200]
+    assert router.sessions(now=2400) == 1
+    assert router.respond(asked, now=3301).status == 404
 
 
 def test_sessions_of_clients_that_crash_do_not_pile_up():
-    answers = Answers(Script([episode()]))
+    router = Router(Script([episode()]))
     most = 0
     for second in range(5000):
-        open_session(answers, str(second), second)
-        most = max(most, answers.sessions(now=second))
+        open_session(router, str(second), second)
+        most = max(most, router.sessions(now=second))
     assert most == 901
 
 
@@ -347,11 +348,11 @@ def test_request_that_makes_no_sense_is_refused_as_by_the_official_servers(case)
 @pytest.mark.parametrize("depth", [201, 3000, 100_000])
 @pytest.mark.parametrize("path", ["/echoenvironment/call", "/create", "/echoenvironment/tasks"])
 def test_body_that_is_nested_too_deeply_is_refused(path, depth):
-    answers = Answers(Script([episode(LOST)]))
-    open_session(answers, "x", 0)
+    router = Router(Script([episode(LOST)]))
+    open_session(router, "x", 0)
     deep = b"[" * (depth - 1) + b"]" * (depth - 1)
     body = b'{"name": "echo", "input": {"a": %b}}' % deep if path.endswith("call") else b'{"task_spec": %b}' % deep
-    answer = answers.to(Asked("POST", path, {"x-session-id": "x"}, body), now=0)
+    answer = router.respond(ReplayRequest("POST", path, {"x-session-id": "x"}, body), now=0)
     assert (answer.status, answer.value) == (422, {"detail": "the body is nested more than 200 levels deep"})
 
 
@@ -393,17 +394,68 @@ def test_result_can_be_asked_for_again_by_its_task_id():
     assert unknown == "event: error\r\ndata: unknown task_id\r\n\r\n"
 
 
-def test_connection_that_speaks_no_http_does_not_disturb_the_others():
+def test_connection_that_speaks_no_http_does_not_disturb_the_others(caplog):
     async def play(environment, replay):
         host, port = replay.url.removeprefix("http://").split(":")
-        for noise in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n"):
+        for noise in (
+            b"\x16\x03\x01\x02\x00\r\n\r\n",
+            b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+            b"POST /create HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nnot a size\r\n",
+        ):
             async with await anyio.connect_tcp(host, int(port)) as stream:
                 await stream.send(noise)
+                assert b" 400 " in (await stream.receive()).split(b"\r\n")[0]
                 with pytest.raises(anyio.EndOfStream):
                     await stream.receive()
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(b"POST /create HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
         return await environment.num_tasks("train")
 
     assert replayed([episode()], play) == 1
+    assert caplog.messages == []
+
+
+def test_large_head_is_taken_and_a_body_without_end_is_not():
+    async def endless():
+        for _ in range(65):
+            yield b" " * 2**20
+
+    async def play(environment, replay):
+        del environment
+        async with httpx.AsyncClient(base_url=replay.url, trust_env=False) as client:
+            secret = {"X-Secrets": "x" * 500_000}
+            return [
+                (await client.get("/health", headers=secret)).status_code,
+                (await client.post("/create", content=endless(), headers={"X-Session-ID": "x"})).status_code,
+            ]
+
+    assert replayed([episode()], play) == [200, 413]
+
+
+def test_replay_that_is_closed_ends_its_streams_and_connections():
+    slow = CallRecord(tool="echo", arguments={}, output="match", seconds=3600.0)
+
+    async def work():
+        before = asyncio.all_tasks()
+        async with httpx.AsyncClient(trust_env=False, headers={"X-Session-ID": "x"}) as raw:
+            async with Replay(Script([episode(slow)]), pace=1.0) as replay:
+                raw.base_url = replay.url
+                await raw.post("/create", json={"env_name": "echoenvironment", "split": "train", "index": 0})
+                call = raw.build_request("POST", "/echoenvironment/call", json={"name": "echo", "input": {}})
+                stream = await raw.send(call, stream=True)
+            with pytest.raises(httpx.RemoteProtocolError):
+                await stream.aread()
+            with pytest.raises(httpx.ConnectError):
+                await raw.get("/health")
+        for task in asyncio.all_tasks() - before:
+            await asyncio.wait_for(asyncio.wait([task]), 30)
+
+    anyio.run(work)
+
+
+def test_importing_the_replay_imports_no_server():
+    command = "import sys, ors_client.replay; sys.exit('aiohttp.web' in sys.modules)"
+    subprocess.run([sys.executable, "-c", command], cwd=ROOT, check=True, timeout=90)
 
 
 # --- The command, and other clients ----------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ def test_nothing_in_a_record_becomes_markup(page_of):
 def test_image_of_a_type_that_can_hold_a_script_is_not_shown(page_of):
     image = {"type": "image", "data": PNG, "mimeType": "image/svg+xml"}
     page = page_of(episode(messages=[{"role": "user", "blocks": [image]}]))
-    assert "svg+xml, not shown" in page
+    assert "[1 image not shown: image/svg+xml]" in page
     assert "data:image/svg" not in page
 
 
@@ -363,8 +363,16 @@ def test_report_counts_one_as_one_and_says_what_is_ranked(ors, page_of, tmp_path
     page_of(episode(calls=[wrong], status="cut: turns"))
     said = ors("report", tmp_path / "a.jsonl").stdout
     assert "episodes     1, of 1 task\n" in said
-    assert "slowest tools, by the median call\n  1.0 s  echo, 1 call, 1 error\n" in said
+    assert "slowest tools, by the time of all calls\n  1.0 s  echo, 1 call, 1 error, median 1.0 s\n" in said
     assert "  1  cut: turns\n     try: If episodes need more replies of the model: --max-turns N\n" in said
+
+
+def test_page_and_terminal_rank_tools_alike(ors, page_of, tmp_path):
+    often, long = CallRecord(tool="often", seconds=1.0), CallRecord(tool="long", seconds=5.0)
+    page = page_of(episode(calls=[long, *[often] * 10]))
+    said = ors("report", tmp_path / "a.jsonl").stdout
+    assert re.findall(r"<td>(often|long)</td>", page) == ["often", "long"]
+    assert re.findall(r"(\S+ s)  (often|long),", said) == [("10.0 s", "often"), ("5.0 s", "long")]
 
 
 def test_report_as_json_is_one_object_for_programs(ors, page_of, tmp_path):

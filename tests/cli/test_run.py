@@ -1,4 +1,4 @@
-"""An evaluation: what is played, recorded and told, and what an interruption leaves."""
+"""An evaluation: what is played, recorded and shown, and what an interruption leaves."""
 
 import json
 import os
@@ -48,8 +48,8 @@ def episodes(tmp_path, name="a.jsonl"):
 def test_run_plays_every_attempt_and_tells_what_it_came_to(run, tmp_path):
     result = run("right", "-n", 3, "-k", 2)
     assert result.exit_code == 0
-    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:2] if line)
-    assert told["episodes"] == "6, of 3 tasks"
+    shown = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:2] if line)
+    assert shown["episodes"] == "6, of 3 tasks"
     assert "mean reward  1.000\n" in result.stdout
     assert "coverage     100% (6 of 6)\n" in result.stdout
     assert "@1 100.0%, @2 100.0%" in result.stdout
@@ -88,10 +88,10 @@ def test_record_of_a_run_tells_where_a_calls_seconds_went_and_its_page_shows_it(
 
 def test_run_as_json_is_one_object_for_programs(run, tmp_path):
     result = run("wrong", "-n", 2, "--max-turns", 2, "--json")
-    told = json.loads(result.stdout)
-    assert (told["episodes"], told["mean_reward"], told["coverage"]) == (2, 0.0, 1.0)
-    assert told["failures"] == {"cut: turns": 2}
-    assert told["pass_at"] == {"1": {"share": 0.0, "tasks": 2}}
+    shown = json.loads(result.stdout)
+    assert (shown["episodes"], shown["mean_reward"], shown["coverage"]) == (2, 0.0, 1.0)
+    assert shown["failures"] == {"cut: turns": 2}
+    assert shown["pass_at"] == {"1": {"share": 0.0, "tasks": 2}}
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 
@@ -144,21 +144,21 @@ def test_run_that_plays_nothing_says_why_and_what_to_do_in_both_forms(run, tmp_p
     run("right", "-n", 2)
     with serve("ours", "--env", "echo") as other:
         result = run("right", "-n", 2, "--set", "temperature=0", url=other.url)
-        told = json.loads(run("right", "-n", 2, "--json", url=other.url).stdout)
+        shown = json.loads(run("right", "-n", 2, "--json", url=other.url).stdout)
     assert len(episodes(tmp_path)) == 2
     said = " ".join(result.stderr.split())
     assert "2 of 2 episodes are in" in said
     assert "for other --set values or another server, name another --record" in said
     assert f", not on {other.url}" in said
-    assert (told["asked"], told["already_there"]) == (2, 2)
-    assert "name another --record" in told["notes"][0]
-    assert told["notes"][1].endswith(f", not on {other.url}")
+    assert (shown["asked"], shown["already_there"]) == (2, 2)
+    assert "name another --record" in shown["notes"][0]
+    assert shown["notes"][1].endswith(f", not on {other.url}")
 
 
 def test_run_of_another_model_is_a_run_of_its_own(run, tmp_path):
     run("right", "-n", 2)
-    told = json.loads(run("wrong", "-n", 2, "--max-turns", 1, "--json").stdout)
-    assert (told["episodes"], told["mean_reward"]) == (2, 0.0)
+    shown = json.loads(run("wrong", "-n", 2, "--max-turns", 1, "--json").stdout)
+    assert (shown["episodes"], shown["mean_reward"]) == (2, 0.0)
     assert len(episodes(tmp_path)) == 4
 
 
@@ -183,6 +183,22 @@ def test_busy_endpoint_is_asked_again(run, model, tmp_path):
     assert run("flaky", "-n", 1).exit_code == 0
     assert len(model.requests()) - before == 3
     assert episodes(tmp_path)[0].reward == 1.0
+
+
+def test_ranges_that_need_no_proxy_are_honoured(run, ors, echo_server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://no-proxy.invalid:1")
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.0/8,::1/128")
+    assert run("right", "-n", 1).exit_code == 0
+    assert ors("check", echo_server.url).exit_code == 0
+
+
+def test_unusable_proxy_is_one_line_that_names_the_variable(run, ors, echo_server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://me:sesame/word@host.test:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    for result in (run("right", "-n", 1), ors("check", echo_server.url), ors("envs", echo_server.url)):
+        assert result.exit_code == 1
+        assert "HTTP_PROXY is no URL of a proxy" in result.output
+        assert "sesame" not in result.output
 
 
 def test_broken_endpoint_is_no_reward(echo_server, model, tmp_path):
@@ -228,7 +244,7 @@ def closed_port():
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "said", "cure"),
+    ("name", "path", "said", "hint"),
     [
         ("right", None, "after 3 attempts: All connection attempts failed", "Nothing listens there"),
         ("page", "/v1", "it begins '<html>", "A web page answers there; --base-url"),
@@ -237,16 +253,16 @@ def closed_port():
 )
 @pytest.mark.parametrize("as_json", [False, True])
 def test_wrong_base_url_ends_the_run_with_the_first_replies(  # noqa: PLR0917 - pytest hands them in
-    ors, echo_server, model, closed_port, tmp_path, name, path, said, cure, as_json
+    ors, echo_server, model, closed_port, tmp_path, name, path, said, hint, as_json
 ):
     place = model.url.removesuffix("/v1") + path if path else f"http://127.0.0.1:{closed_port}/v1"
     before = len(echo_server.journal.entries("construct"))
     options = ("--model", name, "--base-url", place, "--record", tmp_path / "a.jsonl", "-n", 4, "-c", 2)
     result = ors("run", echo_server.url, *options, *["--json"] * as_json)
     assert result.exit_code == 1
-    told = json.loads(result.stdout)["error"] if as_json else {"message": result.stderr, "try": [result.stderr]}
-    assert said in told["message"]
-    assert cure in told["try"][0]
+    shown = json.loads(result.stdout)["error"] if as_json else {"message": result.stderr, "try": [result.stderr]}
+    assert said in shown["message"]
+    assert hint in shown["try"][0]
     assert len(echo_server.journal.entries("construct")) - before <= 2  # those that ran together
     assert not (tmp_path / "a.jsonl").exists()
     assert echo_server.live() == []
@@ -282,7 +298,7 @@ def test_broken_episodes_are_told_with_the_first_reason_and_what_to_try(run, tmp
     assert reason[1]["try"][0].startswith("See the log of the model's server")
 
 
-def test_refused_key_is_told_with_its_cure_as_json_too(run):
+def test_refused_key_is_told_with_its_hint_as_json_too(run):
     error = json.loads(run("refusing", "-n", 1, "--json").stdout)["error"]
     assert error["kind"] == "ModelRefused"
     assert error["try"] == ["The key in OPENAI_API_KEY was refused, or there is none; give another: --model-key KEY"]
@@ -387,17 +403,17 @@ def test_remaining_asks_for_every_task_once_before_any_twice(tmp_path):
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_evaluation_tells_of_each_episode_as_it_ends(echo_server, model, tmp_path, backend):
-    told = []
+    shown = []
 
     async def work():
         tasks = [TaskRef("train", 0), TaskRef("train", 1)]
         async with AsyncClient(echo_server.url) as client, ChatModel("right", model.url) as m:
             record = tmp_path / "a.jsonl"
-            await evaluate(client.environment(), tasks, m, record=record, concurrency=1, on_episode=told.append)
+            await evaluate(client.environment(), tasks, m, record=record, concurrency=1, on_episode=shown.append)
 
     anyio.run(work, backend=backend)
-    assert [episode.index for episode in told] == [0, 1]
-    assert told == episodes(tmp_path)
+    assert [episode.index for episode in shown] == [0, 1]
+    assert shown == episodes(tmp_path)
 
 
 @pytest.mark.parametrize("budget", [{"turns": 0}, {"seconds": -1.0}])

@@ -36,8 +36,8 @@ from ors_client._errors import (
     one_line,
 )
 from ors_client._http.transport import BodySecretsRefused, RetryLater
-from ors_client.cli.command import Target
-from ors_client.cli.cures import cures
+from ors_client.cli.hints import hints_for
+from ors_client.cli.options import ServerOptions
 from ors_client.evaluation import ChatModel, ModelError, ModelRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
@@ -208,7 +208,8 @@ def test_web_page_is_told_from_other_text_in_angle_brackets(body, page):
     assert is_web_page(body) is page
     error = ProtocolError("The answer is no JSON", excerpt=body)
     assert ("Is this a login page" in str(error)) is page
-    assert any("A web page answers there" in cure for cure in cures(error, Target("http://127.0.0.1:1"))) is page
+    hints = hints_for(error, ServerOptions("http://127.0.0.1:1"))
+    assert any("A web page answers there" in hint for hint in hints) is page
 
     async def ask():
         peer = httpx.MockTransport(lambda _: httpx.Response(200, text=body))

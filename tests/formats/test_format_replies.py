@@ -265,7 +265,7 @@ def test_what_the_standard_has_no_block_for_goes_back_to_its_provider_and_is_nam
     assert [written] == inside or written.get("content", written.get("parts")) == inside
     other = Anthropic if format_class is not Anthropic else OpenAIChat
     said = list(strings_in(other().request([message])))
-    assert any(words.startswith("[a block of the type ") for words in said)
+    assert any(words.startswith("[block of type ") for words in said)
 
 
 @pytest.mark.parametrize("format_class", FORMATS)
@@ -311,9 +311,9 @@ def test_mcp_call_and_its_result_fit_the_protocol():
 
 def test_google_image_that_is_no_base64_is_named_not_sent():
     (content,) = Google().request([user(ImageBlock(data="?", mimeType="image/png"))])["contents"]
-    assert content["parts"] == [{"text": "[an image of the type image/png, which can't be sent here]"}]
+    assert content["parts"] == [{"text": "[1 image left out: image/png]"}]
 
 
 def test_anthropic_image_of_a_type_it_refuses_is_named_not_sent():
     (message,) = Anthropic().request([user(ImageBlock(data=IMAGE.data, mimeType="image/bmp"))])["messages"]
-    assert message["content"][0]["text"] == "[an image of the type image/bmp, which can't be sent here]"
+    assert message["content"][0]["text"] == "[1 image left out: image/bmp]"

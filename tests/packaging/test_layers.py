@@ -25,6 +25,10 @@ def test_no_room_imports_from_one_above_it():
     assert upwards == []
 
 
+def test_no_modules_import_each_other():
+    assert house.circles() == []
+
+
 def test_house_is_small_enough_to_be_remembered():
     assert len(house.rooms()) <= 22
     assert max(map(house.floor, house.rooms())) <= 10

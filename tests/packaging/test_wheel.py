@@ -35,9 +35,10 @@ def test_wheel_holds_only_the_two_packages(wheel):
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
 
-def test_wheel_holds_every_module_of_the_packages(wheel):
-    modules = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert modules <= set(wheel.namelist())
+def test_wheel_holds_every_module_and_style_sheet_of_the_packages(wheel):
+    paths = (path for package in PACKAGES for kind in ("*.py", "*.css") for path in (ROOT / package).rglob(kind))
+    files = {path.relative_to(ROOT).as_posix() for path in paths}
+    assert files <= set(wheel.namelist())
 
 
 @pytest.mark.parametrize("package", PACKAGES)

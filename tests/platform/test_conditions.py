@@ -1,4 +1,4 @@
-"""The platform on a bad day: backends that start slowly, sessions that expire, and no room."""
+"""The platform under load: backends that start slowly, sessions that expire, and no capacity."""
 
 import anyio
 import httpx

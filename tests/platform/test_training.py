@@ -1,4 +1,4 @@
-"""TRL's own trainer, with an environment of the catalogue by its name, on a bad day of the platform."""
+"""TRL's trainer with a catalogue environment, while the platform starts slowly, expires sessions and is full."""
 
 import json
 import os

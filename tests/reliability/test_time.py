@@ -1,4 +1,4 @@
-"""Every wait has a limit with a name, and none of them is used up by a program that blocked its own event loop."""
+"""Every wait has a named timeout, and none of them is used up by a program that blocked its own event loop."""
 
 import time
 

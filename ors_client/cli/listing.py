@@ -15,18 +15,18 @@ from rich.text import Text
 from ors_client import Environment, ORSError, Task, TaskRef, ToolList
 
 from .arguments import Argument, read_arguments
-from .command import (
-    PLAYERS_PATIENCE,
+from .block_printer import BlockPrinter
+from .options import (
+    EPISODE_TIMEOUT,
     SecretHostsOption,
     SecretOption,
+    ServerOptions,
     SplitOption,
-    Target,
     TaskOption,
     choose_split,
     read_secrets,
 )
-from .output import hanging, one_line, out, plain, show, show_json, show_note, show_table
-from .transcript import Reader
+from .output import labelled, one_line, out, printable, show, show_json, show_note, show_table
 
 ImagesOption = Annotated[Path, typer.Option("--images", metavar="FOLDER", help="The folder for images.")]
 IMAGES = Path("ors-images")
@@ -37,22 +37,22 @@ _CELL = 60  # characters of a value in a table
 _DESCRIPTION = 400  # characters of a tool's or an argument's
 
 
-def envs(target: Target) -> None:
+def envs(options: ServerOptions) -> None:
     """List the server's environments, or with `--env owner/name` a deployment's variants; the first is the default."""
-    with target.client() as client:
-        names = client.list_environments(target.deployment)
-    if target.as_json:
+    with options.client() as client:
+        names = client.list_environments(options.deployment)
+    if options.as_json:
         show_json(names)
     else:
         show_table(["environment", "default"], [(name, "yes" * (place == 0)) for place, name in enumerate(names)])
 
 
-def splits(target: Target) -> None:
+def splits(options: ServerOptions) -> None:
     """List an environment's splits, with the number of their tasks."""
-    with target.client() as client:
-        environment = client.environment(target.env, variant=target.variant)
+    with options.client() as client:
+        environment = client.environment(options.env, variant=options.variant)
         found = [(split, environment.num_tasks(split.name)) for split in environment.list_splits()]
-    if target.as_json:
+    if options.as_json:
         show_json([{"name": split.name, "type": split.type, "num_tasks": count} for split, count in found])
     else:
         rows = [(split.name, split.type, count) for split, count in found]
@@ -60,21 +60,21 @@ def splits(target: Target) -> None:
 
 
 def tasks(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     start: Annotated[int | None, typer.Option("--start", metavar="N", help="The first index.")] = None,
     stop: Annotated[int | None, typer.Option("--stop", metavar="N", help="The index after the last.")] = None,
 ) -> None:
     """List a split's tasks: the first 20 in a table, all in JSON, or those from `--start` to `--stop`."""
-    paged = start is None and stop is None and not target.as_json
-    with target.client() as client:
-        environment = client.environment(target.env, variant=target.variant)
+    paged = start is None and stop is None and not options.as_json
+    with options.client() as client:
+        environment = client.environment(options.env, variant=options.variant)
         name = choose_split(environment, split)
         # One more than the page tells whether there are others.
         found = environment.list_tasks(name, 0, _PAGE + 1) if paged else environment.list_tasks(name, start, stop)
         there = _count(environment, name) if paged and len(found) > _PAGE else None
-    if target.as_json:
+    if options.as_json:
         show_json([{"split": name, "index": task.index, "spec": task.spec} for task in found])
         return
     shown = found[:_PAGE] if paged else found
@@ -118,7 +118,7 @@ def _cell(value: object) -> str:
 
 
 def tools(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: Annotated[
@@ -128,20 +128,20 @@ def tools(
     secret_hosts: SecretHostsOption = None,
 ) -> None:
     """List an environment's tools, or with `--task` those of a task, with what their arguments are and mean."""
-    with target.client(PLAYERS_PATIENCE) as client:
-        environment = client.environment(target.env, variant=target.variant)
+    with options.client(EPISODE_TIMEOUT) as client:
+        environment = client.environment(options.env, variant=options.variant)
         if task is None:
             listed = environment.describe_tools()
         else:
             place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
+            with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
                 found = session.list_tools()
                 listed = ToolList(
                     tools=found,
                     terminal_tool=session.terminal_tool(),
                     supports_score_group=session.supports_score_group(),
                 )
-    if target.as_json:
+    if options.as_json:
         show_json(listed)
         return
     for place, tool in enumerate(listed.tools):
@@ -160,9 +160,9 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
         out().print()
     about = one_line(description, _DESCRIPTION)
     if 2 * len(name) <= out().width:
-        show(hanging(name, "bold", about, gap=2))
+        show(labelled(name, "bold", about, gap=2))
     else:  # beside the name there would be too little room, or none
-        show(Text(plain(name), style="bold"))
+        show(Text(printable(name), style="bold"))
         show(Padding(Text(about), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
     table.add_column()  # which indents the others
@@ -172,8 +172,8 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
         default = "" if argument.default is None else f" = {argument.default}"
         table.add_row(
             "",
-            Text(plain(argument.name)),
-            Text(plain(f"{argument.label}{default}")),
+            Text(printable(argument.name)),
+            Text(printable(f"{argument.label}{default}")),
             "required" if argument.required else "optional",
             Text(one_line(argument.description, _DESCRIPTION)),
         )
@@ -181,7 +181,7 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
 
 
 def prompt(
-    target: Target,
+    options: ServerOptions,
     *,
     split: SplitOption = None,
     task: TaskOption = 0,
@@ -191,17 +191,17 @@ def prompt(
     secret_hosts: SecretHostsOption = None,
 ) -> None:
     """Show what a task tells the model first."""
-    with target.client(PLAYERS_PATIENCE) as client:
-        environment = client.environment(target.env, variant=target.variant)
+    with options.client(EPISODE_TIMEOUT) as client:
+        environment = client.environment(options.env, variant=options.variant)
         place = TaskRef(choose_split(environment, split), task)
-        with environment.session(place, secrets=read_secrets(target, secret, secret_hosts)) as session:
+        with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
             conversation = session.get_messages() if messages else None
             blocks = [] if messages else session.get_prompt()
-    if target.as_json:
+    if options.as_json:
         show_json(blocks if conversation is None else conversation)
     elif conversation is not None:
-        Reader(images).messages(conversation)
+        BlockPrinter(images).messages(conversation)
     elif blocks:
-        Reader(images).blocks(blocks)
+        BlockPrinter(images).blocks(blocks)
     else:
         out().print("(the prompt is empty)")

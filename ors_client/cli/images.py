@@ -21,12 +21,12 @@ _SUFFIXES = {
     "image/svg+xml": ".svg",
     "image/bmp": ".bmp",
 }
-_PIECE = 4096  # what kitty's protocol takes at a time
+_CHUNK = 4096  # what kitty's protocol takes at a time
 
-Protocol = Literal["kitty", "iterm2"]
+ImageProtocol = Literal["kitty", "iterm2"]
 
 
-class Album:
+class ImageStore:
     """A folder for the images of one episode, made when the first one comes.
 
     Args:
@@ -37,7 +37,7 @@ class Album:
         self._folder = folder
         self._number = 0
 
-    def keep(self, image: ImageBlock) -> Path:
+    def save(self, image: ImageBlock) -> Path:
         """Write an image to a file of its own.
 
         Raises:
@@ -58,7 +58,7 @@ class Album:
             return path
 
 
-def protocol(environ: Mapping[str, str]) -> Protocol | None:
+def image_protocol(environ: Mapping[str, str]) -> ImageProtocol | None:
     """Tell how the terminal that the environment's variables describe draws images, if it does."""
     if environ.get("TMUX") or environ.get("TERM", "").startswith("screen"):
         return None  # they stand between us and the terminal, and pass nothing through unasked
@@ -70,7 +70,7 @@ def protocol(environ: Mapping[str, str]) -> Protocol | None:
     return None
 
 
-def drawing(image: ImageBlock, how: Protocol) -> str | None:
+def escape_sequence(image: ImageBlock, protocol: ImageProtocol) -> str | None:
     """Return what makes a terminal draw an image, or `None` where its protocol does not know the format.
 
     Raises:
@@ -78,7 +78,7 @@ def drawing(image: ImageBlock, how: Protocol) -> str | None:
     """
     content = image.decode()
     text = base64.b64encode(content).decode("ascii")  # encoded anew: a server's own text goes to no terminal
-    if how == "iterm2":
+    if protocol == "iterm2":
         return f"\033]1337;File=inline=1;size={len(content)}:{text}\a\n"
     if image.mime_type.lower() != "image/png":
         return None
@@ -86,7 +86,7 @@ def drawing(image: ImageBlock, how: Protocol) -> str | None:
 
 
 def _kitty(text: str) -> Iterator[str]:
-    for start in range(0, len(text), _PIECE):
+    for start in range(0, len(text), _CHUNK):
         head = "a=T,f=100," if start == 0 else ""
-        more = int(start + _PIECE < len(text))
-        yield f"\033_G{head}m={more};{text[start : start + _PIECE]}\033\\"
+        more = int(start + _CHUNK < len(text))
+        yield f"\033_G{head}m={more};{text[start : start + _CHUNK]}\033\\"

@@ -1,7 +1,7 @@
-"""What a doctor asks of a server, in order, and what the answers mean.
+"""What a check asks of a server, in order, and what the answers mean.
 
 It opens one session, whose tools it never calls: the one call it makes names a tool that does not exist. Every step
-that fails becomes a problem with its cure, and the steps that do not depend on it still happen. How a report looks is
+that fails becomes a problem with its hints, and the steps that do not depend on it still happen. How a report looks is
 not decided here.
 """
 
@@ -33,27 +33,27 @@ from ors_client import (
 )
 from ors_client._http.credentials import Secrets
 
-from .command import DOCTORS_PATIENCE, Target
-from .cures import cures
-from .findings import Described, Problem, Report
-from .wire import Listener
+from .check_report import CheckReport, EnvironmentDescription, Problem
+from .hints import hints_for
+from .options import CHECK_TIMEOUT, ServerOptions
+from .recording_transport import ExchangeRecorder
 
-# Training pings every ten seconds; a doctor need not wait for so long to see one answered.
+# Training pings every ten seconds; a check need not wait for so long to see one answered.
 _PINGS = KeepalivePolicy(interval=0.5)
 _PING_SECONDS = 5.0
-_LOOK_SECONDS = 0.5  # between looks at a session that is held
+_HOLD_POLL_SECONDS = 0.5  # between checks of a session that is held
 
-_TOGETHER = 8  # environments asked about at a time
+_CONCURRENCY = 8  # environments asked about at a time
 _NO_TOOL = "ors-check-calls-no-tool"
 _CALLABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # names that every model's template can write
 _SLOW_SETUP = 30.0  # beyond it, the steps of training are mostly waiting
 
 
-class Doctor:
+class ServerCheck:
     """Examines one server.
 
     Args:
-        target: The server.
+        options: Which server, and how it is asked.
         split: Of the task to open; `None` is the first with tasks.
         task: Its index.
         secrets: For the environment.
@@ -63,7 +63,7 @@ class Doctor:
 
     def __init__(
         self,
-        target: Target,
+        options: ServerOptions,
         *,
         split: str | None,
         task: int,
@@ -71,49 +71,51 @@ class Doctor:
         hold: float | None = None,
         on_hold: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self.report = Report()
-        self._target = target
+        self.report = CheckReport()
+        self._options = options
         self._split = split
         self._task = task
         self._secrets = secrets
         self._hold = hold
         self._on_hold = on_hold
-        self._listener = Listener()
+        self._recorder = ExchangeRecorder()
 
     async def examine(self) -> None:
         """Ask everything, and put what was learnt into `report`.
 
         Raises:
-            Misuse: The target makes no sense.
+            Misuse: The options make no sense.
         """
-        client = self._target.async_client(DOCTORS_PATIENCE, transport=self._listener.transport, keepalive=_PINGS)
-        self._warn_of_open_key(client.layout.sessions)
+        client = self._options.async_client(CHECK_TIMEOUT, transport=self._recorder.transport, keepalive=_PINGS)
+        self._warn_of_unencrypted_key(client.layout.sessions)
         async with client:
             with self._problem():
                 names = await self._names(client)
                 await self._learn_kind(client)
                 await self._describe_all(client, names)
-                chosen = client.environment(names[0], variant=self._target.variant)
-                await self._open(chosen, await chosen.name())
+                chosen = client.environment(names[0], variant=self._options.variant)
+                await self._open_session(chosen, await chosen.name())
                 if self._hold is not None and self.report.opened is not None:
                     await self._hold_session(names[0], self._hold)
         if client.leaked_sessions:
-            self._add("The session could not be deleted.", "See the server's log: its teardown may raise or hang.")
+            self._add_problem(
+                "The session could not be deleted.", "See the server's log: its teardown may raise or hang."
+            )
 
     # --- The server --------------------------------------------------------------------------------------------------
 
     async def _names(self, client: AsyncClient) -> list[str]:
-        wanted = self._target.env
+        wanted = self._options.env
         if wanted is not None:
-            found = await client.environment(wanted, variant=self._target.variant).name()
+            found = await client.environment(wanted, variant=self._options.variant).name()
             return [wanted if "/" in wanted else found]
         names = await client.list_environments()
         if not names:
-            raise _Empty
+            raise _NoEnvironments
         return names
 
     async def _learn_kind(self, client: AsyncClient) -> None:
-        if self._target.deployment is not None:
+        if self._options.deployment is not None:
             self.report.kind = "a deployment of the catalogue, or like one"
             # A server at one URL is told secrets in both ways until it refuses one.
             self.report.secrets = "header" if client.layout.is_split else None
@@ -125,32 +127,32 @@ class Doctor:
 
     def _guess_kind(self) -> None:
         """Tell servers without a version by how they give session ids."""
-        created = self._listener.last("create_session")
+        created = self._recorder.last("create_session")
         if self.report.kind is not None or created is None:
             return
         streamed = created.kind == "text/event-stream"
         self.report.kind = "ors-sdk, or like it" if streamed else "written to the standard, or openreward before 0.1.70"
 
     async def _describe_all(self, client: AsyncClient, names: list[str]) -> None:
-        found = {name: Described(name) for name in names}
-        room = anyio.CapacityLimiter(_TOGETHER)
+        found = {name: EnvironmentDescription(name) for name in names}
+        limiter = anyio.CapacityLimiter(_CONCURRENCY)
 
         async def describe(name: str) -> None:
-            async with room:
+            async with limiter:
                 with self._problem(f"Environment {name!r}: "):
-                    await self._describe(client.environment(name, variant=self._target.variant), found[name])
+                    await self._describe(client.environment(name, variant=self._options.variant), found[name])
 
         async with anyio.create_task_group() as group:
             for name in names:
                 group.start_soon(describe, name)
         self.report.environments = list(found.values())
 
-    async def _describe(self, environment: AsyncEnvironment, described: Described) -> None:
+    async def _describe(self, environment: AsyncEnvironment, described: EnvironmentDescription) -> None:
         described.name = await environment.name()
         for split in await environment.list_splits():
             described.splits.append((split.name, split.type, await environment.num_tasks(split.name)))
         if not any(count for _, _, count in described.splits):
-            self._add(f"Environment {described.name!r} has no tasks in any split.", "Look at its list_tasks().")
+            self._add_problem(f"Environment {described.name!r} has no tasks in any split.", "Look at its list_tasks().")
         listed = await environment.describe_tools()
         described.tools = listed.tools
         described.terminal_tool = None if listed.terminal_tool is None else listed.terminal_tool.name
@@ -160,31 +162,31 @@ class Doctor:
     def _judge_tools(self, environment: str, listed: ToolList) -> None:
         silent = [tool.name for tool in listed.tools if not tool.description.strip()]
         if silent:
-            self._note(f"{environment}: the model is told nothing about what these tools do: {', '.join(silent)}")
+            self._add_note(f"{environment}: the model is told nothing about what these tools do: {', '.join(silent)}")
         odd = [tool.name for tool in listed.tools if not _CALLABLE.fullmatch(tool.name)]
         if odd:
-            self._note(f"{environment}: trl_bridge gives tools that models can't name an alias: {', '.join(odd)}")
+            self._add_note(f"{environment}: trl_bridge gives tools that models can't name an alias: {', '.join(odd)}")
         names = [tool.name for tool in listed.tools]
         for name in {name for name in names if names.count(name) > 1}:
-            self._add(f"Environment {environment!r} lists the tool {name!r} twice.", "Rename one of them.")
+            self._add_problem(f"Environment {environment!r} lists the tool {name!r} twice.", "Rename one of them.")
         for tool in listed.tools:
             if tool.input_schema is not None and tool.input_schema.get("type", "object") != "object":
-                self._add(
+                self._add_problem(
                     f"The schema of tool {tool.name!r} of {environment!r} is no object's: arguments go by name.",
                     "Declare its arguments as one model.",
                 )
 
     # --- One session -------------------------------------------------------------------------------------------------
 
-    async def _open(self, environment: AsyncEnvironment, name: str) -> None:
-        described = next((one for one in self.report.environments if one.name == name), Described(name))
+    async def _open_session(self, environment: AsyncEnvironment, name: str) -> None:
+        described = next((one for one in self.report.environments if one.name == name), EnvironmentDescription(name))
         split = self._split or next((split for split, _, count in described.splits if count), None)
         if split is None:
             return  # a problem that was told above
         there = [known for known, _, _ in described.splits]
         if there and split not in there:
             near = difflib.get_close_matches(split, there, n=1) or there[:1]
-            self._add(
+            self._add_problem(
                 f"Environment {name!r} has no split {split!r}; it has: {', '.join(map(repr, there))}.",
                 f"--split {near[0]}",
             )
@@ -192,70 +194,76 @@ class Doctor:
         self.report.opened = (name, split, self._task)
         with self._problem():
             await environment.list_tasks(split, 0, 1)
-            self.report.ranges = self._has("task_range")
+            self.report.ranges = self._is_answered("task_range")
         session = environment.session(TaskRef(split, self._task), secrets=self._secrets)
         try:
             with self._timed("create"):
                 await session.__aenter__()
             self._guess_kind()
             with self._problem():
-                await self._try(session, described)
+                await self._examine_session(session, described)
             with self._timed("delete"):
                 await session.aclose()
         finally:
             await session.aclose()
 
-    async def _try(self, session: AsyncSession, described: Described) -> None:
+    async def _examine_session(self, session: AsyncSession, described: EnvironmentDescription) -> None:
         with self._timed("prompt"):
             blocks = await session.get_prompt()
         if not blocks:
-            self._add("The prompt is empty: the model is told nothing.", "Look at the environment's get_prompt().")
+            self._add_problem(
+                "The prompt is empty: the model is told nothing.", "Look at the environment's get_prompt()."
+            )
         if self.report.seconds["prompt"] > _SLOW_SETUP:
-            self._note("Setup takes long; the sessions of a batch are set up together, so the server has to bear it.")
+            self._add_note(
+                "Setup takes long; the sessions of a batch are set up together, so the server has to bear it."
+            )
         tools = await session.list_tools()
         final = await session.terminal_tool()
         self.report.tools = [tool.name for tool in tools]
-        self.report.task_tools = self._has("task_tools")
+        self.report.task_tools = self._is_answered("task_tools")
         shared = {tool.name for tool in described.tools}
         self.report.own_tools = [tool.name for tool in tools if tool.name not in shared]
         self.report.terminal_tool = None if final is None else final.name
         self.report.group_scoring = await session.supports_score_group()
         if not tools and final is None:
-            self._add("The task has no tools and no terminal tool: nothing can be done in it.", "Declare a tool.")
+            self._add_problem(
+                "The task has no tools and no terminal tool: nothing can be done in it.", "Declare a tool."
+            )
         await session.get_messages()
-        self.report.messages = self._has("messages")
+        self.report.messages = self._is_answered("messages")
         await self._await_ping()
         await self._try_to_resume(session)
 
     async def _await_ping(self) -> None:
-        answered = self._listener.ping_answered
+        answered = self._recorder.ping_answered
         self.report.ping_answered = await anyio.to_thread.run_sync(answered.wait, _PING_SECONDS)
-        ping = self._listener.last("ping")
+        ping = self._recorder.last("ping")
         if self.report.ping_answered and ping is not None:
             self.report.seconds["ping"] = ping.seconds
             return
         if ping is not None and ping.status in {404, 405}:
-            self._add(
+            self._add_problem(
                 "The server has no ping route: sessions end in the midst of long calls and training steps.",
                 "Update the server, or raise its session timeout beyond your longest step.",
             )
             return
-        self._add(
+        self._add_problem(
             f"No ping was answered within {_PING_SECONDS:g} seconds: sessions would not be kept alive.",
             "Does the environment block the server's event loop, with time.sleep or heavy work in async code?",
         )
 
     async def _hold_session(self, environment: str, seconds: float) -> None:
         """Open a session that is pinged as in training, wait, and see whether it is still there."""
-        async with self._target.async_client(DOCTORS_PATIENCE) as client:
+        async with self._options.async_client(CHECK_TIMEOUT) as client:
             _, split, index = self.report.opened or ("", "", 0)
-            place = client.environment(environment, variant=self._target.variant)
+            place = client.environment(environment, variant=self._options.variant)
             async with place.session(TaskRef(split, index), secrets=self._secrets) as session:
                 await session.get_prompt()
                 began, held = anyio.current_time(), 0.0
                 while held < seconds and session.lost is None:
                     self._on_hold(held)
-                    await anyio.sleep(min(_LOOK_SECONDS, seconds - held))
+                    await anyio.sleep(min(_HOLD_POLL_SECONDS, seconds - held))
                     held = anyio.current_time() - began
                 self.report.held = round(held, 3)
                 try:
@@ -263,7 +271,7 @@ class Doctor:
                 except SessionLost as error:
                     self.report.kept = False
                     often = f"{KeepalivePolicy().interval:g} s"
-                    self._add(
+                    self._add_problem(
                         f"A session that was pinged every {often} was lost within {held:.0f} s: {error.reason}",
                         "Ping well within the time that the server keeps a session: "
                         "KeepalivePolicy(interval=2), as AsyncClient(keepalive=...) or OpenRewardSpec(keepalive=...).",
@@ -276,32 +284,32 @@ class Doctor:
 
     async def _try_to_resume(self, session: AsyncSession) -> None:
         """Break a call of a tool that does not exist when it has its id, and see whether its result still comes."""
-        self._listener.cut_next_call()
+        self._recorder.cut_next_call()
         try:
             await session.call_tool(_NO_TOOL)
         except ToolError:
-            self.report.resume = self._listener.cut
+            self.report.resume = self._recorder.cut
         except (OutcomeUnknown, StatusError):  # no id came, or the call was refused before a stream began
             self.report.resume = False
         except ResultLost:
             self.report.resume = False
-            self._add(
+            self._add_problem(
                 "A call whose connection broke could not be resumed: the server no longer knew it.",
                 "Run the server with one worker: others do not know its calls and sessions.",
             )
             return
         except SessionLost as error:
-            self._add(f"The session was lost at its first call: {error}", *cures(error, self._target))
+            self._add_problem(f"The session was lost at its first call: {error}", *hints_for(error, self._options))
             return
         else:
-            self._note(f"The server runs a tool that does not exist ({_NO_TOOL!r}) instead of refusing it.")
+            self._add_note(f"The server runs a tool that does not exist ({_NO_TOOL!r}) instead of refusing it.")
         if not self.report.resume:
-            self._note("Calls can't be resumed here; one whose connection breaks ends its episode.")
+            self._add_note("Calls can't be resumed here; one whose connection breaks ends its episode.")
 
     # --- Findings ----------------------------------------------------------------------------------------------------
 
-    def _has(self, endpoint: str) -> bool:
-        last = self._listener.last(endpoint)
+    def _is_answered(self, endpoint: str) -> bool:
+        last = self._recorder.last(endpoint)
         return last is not None and last.status == 200
 
     @contextlib.contextmanager
@@ -315,25 +323,25 @@ class Doctor:
         """Turn an error into a problem."""
         try:
             yield
-        except _Empty:
-            self._add("The server lists no environments.", "Was it started with any?")
+        except _NoEnvironments:
+            self._add_problem("The server lists no environments.", "Was it started with any?")
         except ORSError as error:
-            self._add(f"{where}{error}", *cures(error, self._target))
+            self._add_problem(f"{where}{error}", *hints_for(error, self._options))
 
-    def _add(self, what: str, *advice: str) -> None:
+    def _add_problem(self, what: str, *advice: str) -> None:
         self.report.problems.append(Problem(what, list(advice)))
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self.report.notes.append(text)
 
-    def _warn_of_open_key(self, url: str) -> None:
+    def _warn_of_unencrypted_key(self, url: str) -> None:
         parts = urlsplit(url)
-        if self._target.api_key is None or parts.scheme == "https" or _is_local(parts.hostname or ""):
+        if self._options.api_key is None or parts.scheme == "https" or _is_local(parts.hostname or ""):
             return
-        self._note(f"The key travels to {parts.hostname} unencrypted; use https.")
+        self._add_note(f"The key travels to {parts.hostname} unencrypted; use https.")
 
 
-class _Empty(Exception):
+class _NoEnvironments(Exception):
     """Raised when there is nothing to examine."""
 
 

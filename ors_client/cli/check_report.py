@@ -1,4 +1,4 @@
-"""What a doctor finds, as values: it neither asks nor shows."""
+"""What a check finds, as values: it neither asks nor shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ors_client import ToolSpec
 
 
 @dataclass(frozen=True)
-class Demand:
+class SessionDemand:
     """What a run of TRL's GRPO trainer asks of a server.
 
     Args:
@@ -39,11 +39,11 @@ class Problem:
     """What is wrong, and what to try."""
 
     what: str
-    cures: list[str]
+    hints: list[str]
 
 
 @dataclass
-class Described:
+class EnvironmentDescription:
     """An environment: its splits as name, type and number of tasks, and its tools."""
 
     name: str
@@ -54,12 +54,12 @@ class Described:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """All that was found. What stays `None` could not be asked."""
 
     kind: str | None = None
     version: str | None = None
-    environments: list[Described] = field(default_factory=list[Described])
+    environments: list[EnvironmentDescription] = field(default_factory=list[EnvironmentDescription])
     opened: tuple[str, str, int] | None = None
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     tools: list[str] | None = None

@@ -1,24 +1,23 @@
-"""Listens in on the client's own exchanges with a server, and can break one.
+"""A transport that notes the client's own exchanges with a server, and can break one.
 
-What a doctor wants to know shows in the answers that the client copes with by itself: which routes are missing, how
-session ids come, whether pings arrive. `AsyncClient(transport=...)` is where one can listen.
+What a check wants to know shows in the answers that the client copes with by itself: which routes are missing, how
+session ids come, whether pings arrive. `AsyncClient(transport=...)` is where they pass.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
 
-_IDLE_SECONDS = 4.0  # uvicorn closes idle connections after five
+from ors_client._http.proxies import transport_for
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Exchange:
     """An exchange.
 
     Args:
@@ -34,53 +33,53 @@ class Heard:
     seconds: float
 
 
-class Listener:
-    """Makes transports that all note what passes; its pings come from another thread."""
+class ExchangeRecorder:
+    """What passed through the transports that it makes; pings come from another thread."""
 
     def __init__(self) -> None:
-        self.heard: list[Heard] = []
+        self.exchanges: list[Exchange] = []
         self.ping_answered = threading.Event()
         self.cut = False
         """Whether a call was cut."""
-        self._to_cut = False
+        self._cut_pending = False
 
     def transport(self) -> httpx.AsyncBaseTransport:
         """Return a transport, as `AsyncClient(transport=...)` asks for one per event loop."""
-        return _Transport(self)
+        return _RecordingTransport(self)
 
-    def last(self, endpoint: str) -> Heard | None:
+    def last(self, endpoint: str) -> Exchange | None:
         """Return the latest exchange with an endpoint."""
-        return next((heard for heard in reversed(self.heard) if heard.endpoint == endpoint), None)
+        return next((exchange for exchange in reversed(self.exchanges) if exchange.endpoint == endpoint), None)
 
     def cut_next_call(self) -> None:
         """Break the next call's connection when it has told the id that it can be resumed by."""
-        self._to_cut = True
+        self._cut_pending = True
 
-    def note(self, request: httpx.Request, response: httpx.Response, seconds: float) -> None:
-        """Take down an exchange."""
+    def record(self, request: httpx.Request, response: httpx.Response, seconds: float) -> None:
+        """Note an exchange, and cut it if that was asked for."""
         endpoint = request.url.path.rpartition("/")[2]
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.heard.append(Heard(endpoint, response.status_code, kind, seconds))
+        self.exchanges.append(Exchange(endpoint, response.status_code, kind, seconds))
         if endpoint == "ping" and response.status_code == 200:
             self.ping_answered.set()
-        if endpoint == "call" and self._to_cut and isinstance(response.stream, httpx.AsyncByteStream):
-            self._to_cut = False
+        if endpoint == "call" and self._cut_pending and isinstance(response.stream, httpx.AsyncByteStream):
+            self._cut_pending = False
             response.stream = _CutStream(response.stream, self)
 
 
-class _Transport(httpx.AsyncBaseTransport):
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+class _RecordingTransport(httpx.AsyncBaseTransport):
+    def __init__(self, recorder: ExchangeRecorder) -> None:
+        self._recorder = recorder
         self._inner: dict[str, httpx.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         origin = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
         inner = self._inner.get(origin)
         if inner is None:
-            inner = self._inner[origin] = _plain_transport(request.url)
+            inner = self._inner[origin] = transport_for(request.url)
         began = time.monotonic()
         response = await inner.handle_async_request(request)
-        self._listener.note(request, response, time.monotonic() - began)
+        self._recorder.record(request, response, time.monotonic() - began)
         return response
 
     async def aclose(self) -> None:
@@ -88,22 +87,12 @@ class _Transport(httpx.AsyncBaseTransport):
             await inner.aclose()
 
 
-def _plain_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
-    """Return a transport that honours the proxies and certificates of the environment's variables."""
-    place = url.host if url.port is None else f"{url.host}:{url.port}"
-    proxies = {} if urllib.request.proxy_bypass(place) else urllib.request.getproxies()
-    return httpx.AsyncHTTPTransport(
-        proxy=proxies.get(url.scheme) or proxies.get("all"),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS),
-    )
-
-
 class _CutStream(httpx.AsyncByteStream):
     """A stream that breaks after its first event, if that is the call's id."""
 
-    def __init__(self, whole: httpx.AsyncByteStream, listener: Listener) -> None:
+    def __init__(self, whole: httpx.AsyncByteStream, recorder: ExchangeRecorder) -> None:
         self._whole = whole
-        self._listener = listener
+        self._recorder = recorder
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         seen = b""
@@ -115,7 +104,7 @@ class _CutStream(httpx.AsyncByteStream):
                 continue
             if end > before:
                 yield seen[before:end]
-            self._listener.cut = True
+            self._recorder.cut = True
             raise httpx.ReadError("cut to see whether the call can be resumed")
 
     async def aclose(self) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from rich.text import Text
 
-from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
+from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput
+from ors_client._shared.block_text import left_out, unnested
 
-from .output import one_line, out, plain
-from .pictures import Album, Protocol, drawing, protocol
+from .images import ImageProtocol, ImageStore, escape_sequence, image_protocol
+from .output import one_line, out, printable
 
 _ARGUMENTS = 400  # characters of a call's arguments in a line
 
 
-class Reader:
+class BlockPrinter:
     """Shows what an episode says, and keeps its images.
 
     Args:
@@ -26,37 +27,35 @@ class Reader:
     """
 
     def __init__(self, images: Path) -> None:
-        self._album = Album(images)
-        self._protocol: Protocol | None = protocol(os.environ) if sys.stdout.isatty() else None
+        self._images = ImageStore(images)
+        self._protocol: ImageProtocol | None = image_protocol(os.environ) if sys.stdout.isatty() else None
         self._console = out()
 
     def blocks(self, blocks: Iterable[Block]) -> None:
         """Show blocks, one after another."""
-        for block in blocks:
+        for block in unnested(blocks):
             match block:
                 case TextBlock():
-                    self._console.print(Text(plain(block.text)))
+                    self._console.print(Text(printable(block.text)))
                 case ImageBlock():
                     self._image(block)
                 case ReasoningBlock():
-                    self._console.print(Text(plain(block.text), style="dim italic"))
+                    self._console.print(Text(printable(block.text), style="dim italic"))
                 case ToolCallBlock():
                     self.call(block.name, block.input)
-                case ToolResultBlock():
-                    self.blocks(block.blocks)
                 case _:
-                    self._console.print(Text(f"[a block of type {plain(block.type)}]", style="dim"))
+                    self._console.print(Text(printable(left_out(block)), style="dim"))
 
     def messages(self, messages: Sequence[Message]) -> None:
         """Show a conversation."""
         for message in messages:
-            self._console.print(Text(f"{plain(message.role)}:", style="bold"))
+            self._console.print(Text(f"{printable(message.role)}:", style="bold"))
             self.blocks(message.blocks)
 
     def call(self, tool: str, arguments: object) -> None:
         """Show that a tool is called."""
         line = one_line(json.dumps(arguments, ensure_ascii=False), _ARGUMENTS)
-        self._console.print(Text.assemble(("→ ", "bold cyan"), (plain(tool), "bold"), f" {line}"))
+        self._console.print(Text.assemble(("→ ", "bold cyan"), (printable(tool), "bold"), f" {line}"))
 
     def output(self, output: ToolOutput) -> None:
         """Show what a call came back with."""
@@ -67,21 +66,21 @@ class Reader:
             Text.assemble(("← ", "bold cyan"), (reward, style), ", the episode is over" * output.finished)
         )
 
-    def refusal(self, message: str) -> None:
+    def error(self, message: str) -> None:
         """Show that a call came back with an error that a model would be told."""
-        self._console.print(Text.assemble(("← ", "bold cyan"), (plain(message), "red")))
+        self._console.print(Text.assemble(("← ", "bold cyan"), (printable(message), "red")))
 
     def _image(self, image: ImageBlock) -> None:
         try:
-            path = self._album.keep(image)
-            drawn = None if self._protocol is None else drawing(image, self._protocol)
+            path = self._images.save(image)
+            drawn = None if self._protocol is None else escape_sequence(image, self._protocol)
         except ValueError as error:
-            self._console.print(Text(plain(error), style="red"))
+            self._console.print(Text(printable(error), style="red"))
             return
         except OSError as error:
-            self._console.print(Text(f"[image, {plain(image.mime_type)}, can't be kept: {error}]", style="red"))
+            self._console.print(Text(f"[image, {printable(image.mime_type)}, can't be kept: {error}]", style="red"))
             return
         if drawn is not None:
             sys.stdout.write(drawn)
             sys.stdout.flush()
-        self._console.print(Text(f"[image, {plain(image.mime_type)}: {path}]", style="dim"), soft_wrap=True)
+        self._console.print(Text(f"[image, {printable(image.mime_type)}: {path}]", style="dim"), soft_wrap=True)
