@@ -19,6 +19,8 @@ from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError, ToolError
 from ors_client._http.credentials import Secrets
 from ors_client._session import AsyncSession
+from ors_client._shared.block_recorder import BlockRecorder, conversation_text
+from ors_client._shared.episode_log import timing_parts
 from ors_client._types import (
     Block,
     JSONObject,
@@ -29,7 +31,7 @@ from ors_client._types import (
     ToolResultBlock,
 )
 from ors_client.formats import OpenAIChat, ToolCall, tool_calls, tool_result
-from ors_client.record import CallRecord, EpisodeRecord, Transcriber, parts, told
+from ors_client.record import CallRecord, EpisodeRecord
 
 from ._budget import Budget
 from ._model import ChatModel, ModelRefused
@@ -40,7 +42,7 @@ class Course:
     """What has happened so far in an episode; it survives whatever ends it."""
 
     session_id: str | None = None
-    transcriber: Transcriber = field(default_factory=Transcriber)
+    transcriber: BlockRecorder = field(default_factory=BlockRecorder)
     prompt: str = ""
     opening: list[JSONObject] | None = None
     messages: list[Message] = field(default_factory=list[Message])
@@ -100,7 +102,7 @@ async def play(
         async with environment.session(task, secrets=secrets) as session:
             course.session_id = session.session_id
             course.messages = await session.get_messages()
-            course.prompt = told(course.messages)
+            course.prompt = conversation_text(course.messages)
             course.opening = course.transcriber.messages(course.messages)
             course.timing["opening"] += time.monotonic() - began
             await _within(_Player(session, model, course), budget)
@@ -192,7 +194,7 @@ class _Player:
             course.timing["tools"] += seconds
             times = self._session.last_call
             # What the client would not send leaves the times of the call before it.
-            timing = None if times is before else parts(times)
+            timing = None if times is before else timing_parts(times)
             course.calls.append(
                 CallRecord(tool=tool, arguments=arguments, said=said, seconds=seconds, timing=timing, **fields)
             )

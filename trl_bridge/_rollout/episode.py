@@ -33,7 +33,8 @@ from ors_client import (
     ToolOutput,
     ToolRejected,
 )
-from ors_client.record import CallRecord, EpisodeRecord, Transcriber, parts, told
+from ors_client._shared import BlockRecorder, conversation_text, timing_parts
+from ors_client.record import CallRecord, EpisodeRecord
 from trl_bridge._chat.content import to_content
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.rollout_upload import text_only
@@ -76,7 +77,7 @@ class Episode:
         self.speculative = speculative
         self.task = task
         self._tools = tools
-        self._transcriber = Transcriber(images=runtime.settings.record_images) if runtime.settings.record else None
+        self._transcriber = BlockRecorder(images=runtime.settings.record_images) if runtime.settings.record else None
         self._words: list[Message] = []
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
@@ -258,7 +259,7 @@ class Episode:
             if self.runtime.environment is None:
                 self.runtime.environment = await server.environment.name()  # which the client knows by now
             opening = await _opening(session, conversation=settings.prompts == "messages")
-            self.rollout.prompt = told(opening)
+            self.rollout.prompt = conversation_text(opening)
             self._words = text_only(opening) if settings.rollouts else []
         except BaseException as error:
             if isinstance(error, ORSError):
@@ -307,7 +308,9 @@ class Episode:
         def timing() -> CallTiming:
             times = session.last_call
             # What the client would not send leaves the times of the call before it.
-            return CallTiming(time.monotonic() - sent, parts(None if times is before else times, waited=sent - asked))
+            return CallTiming(
+                time.monotonic() - sent, timing_parts(None if times is before else times, waited=sent - asked)
+            )
 
         try:
             with anyio.move_on_after(self._remaining_seconds()):

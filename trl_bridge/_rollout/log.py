@@ -22,7 +22,7 @@ class CallTiming:
 
     Args:
         seconds: From sending to the answer.
-        parts: Where they went, and what was waited before; see `ors_client.record.parts`.
+        parts: Where they went, and what was waited before; see `timing_parts`.
     """
 
     seconds: float

@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
+from ors_client._shared import credentials_in
+from ors_client.record import EpisodeRecord, RecordWriter, redacted
 from trl_bridge._settings import Secrets, Settings
 
 from .failure_rate import ResetRate
