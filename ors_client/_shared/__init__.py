@@ -2,17 +2,20 @@
 
 from ors_client._http.credentials import credentials_in
 
-from .block_recorder import BlockRecorder, conversation_text
+from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
-from .episode_log import timing_parts
+from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
 
 __all__ = [
+    "REFUSALS",
     "BlockRecorder",
-    "conversation_text",
+    "CallEntry",
+    "EpisodeLog",
+    "Failure",
     "credentials_in",
     "flatten",
     "images_absent",
     "placeholder",
     "plain_text",
-    "timing_parts",
+    "refusal_text",
 ]

@@ -1,18 +1,240 @@
-"""What happened in an episode, in the form of a record."""
+"""What happens in one episode: its opening, its calls and times, and how it ended; in the end one line of a record.
+
+Training and evaluation both write it, so that a status or a time means the same in both. Bookkeeping without I/O: it
+asks no server, and what a reward is worth is for others to say. A log ends once: what is entered later changes nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
 
-from ors_client._types import CallTimes
+from ors_client._errors import ToolError
+from ors_client._types import CallTimes, JSONObject, Message, ToolOutput
+from ors_client.record import CallRecord, EpisodeRecord
+
+from .block_recorder import BlockRecorder, conversation_text
+
+REFUSALS = (ToolError, ValueError, TypeError)
+"""What a call raises that is the model's own doing: the server refused it, the tool raised, or it can't be sent.
+
+The model is told and the episode goes on. Any other `ORSError` breaks the episode."""
 
 
-def timing_parts(times: CallTimes | None, *, waited: float = 0.0) -> dict[str, float]:
-    """Return where a call's seconds went, as a record holds it.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What broke an episode: the error's type by name, and its message."""
+
+    kind: str
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class EpisodeLog:
+    """The log of one episode.
 
     Args:
-        times: As its session reports them; `None` where the call never came to be sent.
-        waited: Seconds before the session was asked, which count as `queued`.
+        split: Of the task.
+        index: Of the task.
+        block_recorder: Keeps what is more than a text, for the record; `None` keeps nothing of it.
+        session_id: `None` until a session is open.
+        prompt: All of the opening's text.
+        messages: The whole opening for the record, where it is more than a text.
+        said: What the model wrote and no call holds yet.
+        usage: Counts of the model's requests and tokens.
+        timing: Seconds by part of the episode.
+        failure: What broke it.
+        cut: The budget that ended it; its score counts.
+        last_output: What the model was shown last.
+        shown_chars: How many characters it was shown, the opening not counted.
+        late_calls: Calls that were made after the end and answered on the spot.
+        started: When its session was asked for.
+        seconds: How long it took; `None` while it is running.
     """
-    known = {"queued": 0.0} if times is None else asdict(times)
-    return {part: round(seconds, 6) for part, seconds in {**known, "queued": known["queued"] + waited}.items()}
+
+    split: str
+    index: int
+    block_recorder: BlockRecorder | None = None
+    session_id: str | None = None
+    prompt: str = ""
+    messages: list[JSONObject] | None = None
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
+    said: str | None = None
+    usage: Counter[str] = field(default_factory=Counter[str])
+    timing: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    failure: Failure | None = None
+    cut: str | None = None
+    last_output: str = ""
+    shown_chars: int = 0
+    late_calls: int = 0
+    started: datetime | None = None
+    seconds: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, for whatever reason."""
+        return self.seconds is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the environment has ended the episode."""
+        return any(call.finished for call in self.calls)
+
+    @property
+    def metadata(self) -> list[JSONObject | None]:
+        """One entry per call, `None` where the environment gave none."""
+        return [call.metadata for call in self.calls]
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """One entry per call, `None` where the step was not scored."""
+        return [call.reward for call in self.calls]
+
+    @property
+    def status(self) -> str:
+        """One of `scored`, `unscored`, `failed: kind` and `cut: kind`."""
+        if self.failure is not None:
+            return f"failed: {self.failure.kind}"
+        if self.cut is not None:
+            return f"cut: {self.cut}"
+        return "unscored" if all(reward is None for reward in self.rewards) else "scored"
+
+    def open(self, messages: Sequence[Message]) -> None:
+        """Enter the conversation that the episode begins with."""
+        if self.is_over:
+            return
+        self.prompt = conversation_text(messages)
+        if self.block_recorder is not None:
+            self.messages = self.block_recorder.messages(messages)
+
+    def start_call(
+        self, session: _Session, tool: str, arguments: JSONObject, *, waiting_since: float | None = None
+    ) -> CallEntry:
+        """Begin to time a call, which takes what the model has said before it.
+
+        Args:
+            session: Where it is made.
+            tool: The server's name of it.
+            arguments: As they are sent.
+            waiting_since: Since when it waited to be made, on `time.monotonic`; that counts as `queued`.
+        """
+        said, self.said = self.said, None
+        return CallEntry(self, session, tool, arguments, said=said, waiting_since=waiting_since)
+
+    def show(self, text: str) -> None:
+        """Enter what the model sees of the latest answer."""
+        if not self.is_over:
+            self.last_output = text
+            self.shown_chars += len(text)
+
+    def end(self, seconds: float, *, failure: Failure | None = None, cut: str | None = None) -> bool:
+        """Close the log; return whether it was open."""
+        if self.is_over:
+            return False
+        self.failure, self.cut, self.seconds = failure, cut, seconds
+        return True
+
+    def drop_blocks(self) -> None:
+        """Let go of what only the record holds: blocks may be large, and a trainer keeps a log until the next."""
+        self.messages = None
+        self.calls = [call.model_copy(update={"blocks": None}) for call in self.calls]
+
+    def to_record(self, *, reward: float | None, **about: Any) -> EpisodeRecord:
+        """Return the episode as a record holds it.
+
+        Args:
+            reward: What it counts for.
+            about: Further fields of the record.
+        """
+        return EpisodeRecord(
+            split=self.split,
+            index=self.index,
+            session_id=self.session_id,
+            prompt=self.prompt,
+            calls=self.calls,
+            rewards=self.rewards,
+            reward=reward,
+            status=self.status,
+            failure=None if self.failure is None else self.failure.message,
+            started=self.started,
+            seconds=self.seconds,
+            messages=self.messages,
+            said=self.said,
+            usage=dict(self.usage) or None,
+            timing={part: round(seconds, 6) for part, seconds in self.timing.items()} or None,
+            **about,
+        )
+
+
+class CallEntry:
+    """A call that was made, until its answer is entered. Made by `EpisodeLog.start_call`."""
+
+    def __init__(
+        self,
+        log: EpisodeLog,
+        session: _Session,
+        tool: str,
+        arguments: JSONObject,
+        *,
+        said: str | None,
+        waiting_since: float | None,
+    ) -> None:
+        self._log = log
+        self._session = session
+        self._fields: dict[str, Any] = {"tool": tool, "arguments": arguments, "said": said}
+        self._waiting_since = waiting_since
+        self._times_before = session.last_call
+        self._start = time.monotonic()
+
+    def add_output(self, output: ToolOutput) -> None:
+        """Enter a result."""
+        if self._add(output=output.text, reward=output.reward, finished=output.finished, metadata=output.metadata):
+            # Afterwards: nothing about a record may cost a reward.
+            recorder, calls = self._log.block_recorder, self._log.calls
+            if recorder is not None and (blocks := recorder.blocks(output.blocks)) is not None:
+                calls[-1] = calls[-1].model_copy(update={"blocks": blocks})
+
+    def add_error(self, text: str, *, kind: str | None = None) -> None:
+        """Enter what came instead of a result.
+
+        Args:
+            text: What was said.
+            kind: The error's type by name.
+        """
+        self._add(error=text, kind=kind)
+
+    def _add(self, **answer: Any) -> bool:
+        if self._log.is_over:
+            return False
+        seconds = time.monotonic() - self._start
+        times = self._session.last_call
+        # What the client would not send leaves the times of the call before it.
+        parts = _timing_parts(None if times is self._times_before else times, waited=self._waited())
+        self._log.calls.append(CallRecord(**self._fields, **answer, seconds=seconds, timing=parts))
+        return True
+
+    def _waited(self) -> float | None:
+        return None if self._waiting_since is None else self._start - self._waiting_since
+
+
+class _Session(Protocol):
+    @property
+    def last_call(self) -> CallTimes | None:
+        """The times of the latest call, a new object for each."""
+
+
+def refusal_text(error: Exception) -> str:
+    """Return what the model is told of one of `REFUSALS`: the server's own words, where they are the server's."""
+    return error.text if isinstance(error, ToolError) else str(error)
+
+
+def _timing_parts(times: CallTimes | None, *, waited: float | None) -> dict[str, float] | None:
+    """Return where a call's seconds went; `None` where it never came to be sent and did not wait either."""
+    if times is None and waited is None:
+        return None
+    parts = {"queued": 0.0} if times is None else asdict(times)
+    return {part: round(seconds, 6) for part, seconds in {**parts, "queued": parts["queued"] + (waited or 0.0)}.items()}

@@ -136,8 +136,8 @@ def test_images_are_let_go_with_the_episode(make_spec, ours, path, eventually):
     assert images_held() == before + 2
     environment.paint(red=255, green=0, blue=0)
     eventually(lambda: images_held() == before)
-    assert environment._slot.rollout.finished  # which the trainer still has
-    assert [call.tool for call in environment._slot.rollout.calls] == ["look", "paint"]
+    assert environment._slot.log.finished  # which the trainer still has
+    assert [call.tool for call in environment._slot.log.calls] == ["look", "paint"]
 
 
 def test_nothing_is_held_for_a_record_that_is_not_written(make_spec, ours):

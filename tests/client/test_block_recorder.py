@@ -14,7 +14,7 @@ from ors_client import (
     ToolResultBlock,
     UnknownBlock,
 )
-from ors_client._shared import BlockRecorder, conversation_text
+from ors_client._shared.block_recorder import BlockRecorder, conversation_text
 
 PICTURE = ImageBlock(data="aGk=", mimeType="image/png")
 WRITTEN = {"type": "image", "data": "aGk=", "mimeType": "image/png"}

@@ -59,22 +59,22 @@ class RolloutEnvironment:
     @property
     def rewards(self) -> list[float | None]:
         """The reward of each call, `None` where it was not scored."""
-        return list(self._slot.rollout.rewards)
+        return self._slot.log.rewards
 
     @property
     def metadata(self) -> list[dict[str, Any] | None]:
         """The metadata of each call's output, `None` where there was none."""
-        return list(self._slot.rollout.metadata)
+        return self._slot.log.metadata
 
     @property
     def finished(self) -> bool:
         """Whether the environment has ended the episode."""
-        return self._slot.rollout.finished
+        return self._slot.log.finished
 
     @property
     def last_output(self) -> str:
         """What the model was shown last."""
-        return self._slot.rollout.last_output
+        return self._slot.log.last_output
 
     @property
     def status(self) -> str:
@@ -83,7 +83,7 @@ class RolloutEnvironment:
         The kind of a failure is the name of its error, as `SessionLost`; that of a cut is `calls`, `seconds` or
         `characters`.
         """
-        return self._slot.rollout.status
+        return self._slot.log.status
 
     def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
         return self._slot.call(tool, kwargs)

@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from ors_client import ClientStateError, TaskRef
+from ors_client._shared import EpisodeLog
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.loop import wait
 from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
-from .episode import Episode, Shown
-from .log import Rollout
+from .episode import Episode, Shown, reward
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +82,15 @@ class RolloutSlot:
         self._ahead: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
     @property
-    def rollout(self) -> Rollout:
+    def log(self) -> EpisodeLog:
         """What happened in the episode at hand; nothing yet, before the first reset."""
         now = self.state.now
-        return now.episode.rollout if now is not None else Rollout(split="", index=0)
+        return now.episode.log if now is not None else EpisodeLog(split="", index=0)
 
     @property
     def reward(self) -> float | None:
         """What the episode at hand is worth."""
-        return self.rollout.reward(self.handle.settings.scoring)
+        return reward(self.log, self.handle.settings.scoring)
 
     @property
     def seconds(self) -> float:
@@ -126,7 +126,7 @@ class RolloutSlot:
         """Make a call, or take the answer of the same call that was started ahead.
 
         Raises:
-            SpokenError: The tool raised, or the call was rejected.
+            ToolCallError: The tool raised, or the call was rejected.
             ClientStateError: There is no episode to call in.
         """
         if self._ahead:
@@ -180,7 +180,7 @@ class RolloutSlot:
     def answer(self, message: str) -> Future[None] | None:
         """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
         now = self.state.now
-        if now is None or now.episode.rollout.over or now.episode.runtime.pid != os.getpid():
+        if now is None or now.episode.log.is_over or now.episode.runtime.pid != os.getpid():
             return None
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
