@@ -111,20 +111,6 @@ class EpisodeLog:
         if self.block_recorder is not None:
             self.messages = self.block_recorder.messages(messages)
 
-    def start_call(
-        self, session: _Session, tool: str, arguments: JSONObject, *, waiting_since: float | None = None
-    ) -> CallEntry:
-        """Begin to time a call, which takes what the model has said before it.
-
-        Args:
-            session: Where it is made.
-            tool: The server's name of it.
-            arguments: As they are sent.
-            waiting_since: Since when it waited to be made, on `time.monotonic`; that counts as `queued`.
-        """
-        said, self.said = self.said, None
-        return CallEntry(self, session, tool, arguments, said=said, waiting_since=waiting_since)
-
     def show(self, text: str) -> None:
         """Enter what the model sees of the latest answer."""
         if not self.is_over:
@@ -170,25 +156,35 @@ class EpisodeLog:
         )
 
 
+class Session(Protocol):
+    """What makes calls, as far as their times are concerned."""
+
+    @property
+    def last_call(self) -> CallTimes | None:
+        """The times of the latest call, a new object for each."""
+
+
 class CallEntry:
-    """A call that was made, until its answer is entered. Made by `EpisodeLog.start_call`."""
+    """A call under way: times it, and enters its answer. It takes what the model has said before the call.
+
+    Args:
+        log: Of the episode.
+        session: Where the call is made.
+        tool: The server's name of it.
+        arguments: As they are sent.
+        waiting_since: Since when it waited to be made, on `time.monotonic`; that counts as `queued`.
+    """
 
     def __init__(
-        self,
-        log: EpisodeLog,
-        session: _Session,
-        tool: str,
-        arguments: JSONObject,
-        *,
-        said: str | None,
-        waiting_since: float | None,
+        self, log: EpisodeLog, session: Session, tool: str, arguments: JSONObject, *, waiting_since: float | None = None
     ) -> None:
         self._log = log
         self._session = session
-        self._fields: dict[str, Any] = {"tool": tool, "arguments": arguments, "said": said}
-        self._waiting_since = waiting_since
+        self._fields: dict[str, Any] = {"tool": tool, "arguments": arguments, "said": log.said}
+        log.said = None
         self._times_before = session.last_call
         self._start = time.monotonic()
+        self._waited = None if waiting_since is None else self._start - waiting_since
 
     def add_output(self, output: ToolOutput) -> None:
         """Enter a result."""
@@ -211,30 +207,22 @@ class CallEntry:
         if self._log.is_over:
             return False
         seconds = time.monotonic() - self._start
-        times = self._session.last_call
-        # What the client would not send leaves the times of the call before it.
-        parts = _timing_parts(None if times is self._times_before else times, waited=self._waited())
-        self._log.calls.append(CallRecord(**self._fields, **answer, seconds=seconds, timing=parts))
+        self._log.calls.append(CallRecord(**self._fields, **answer, seconds=seconds, timing=self._timing()))
         return True
 
-    def _waited(self) -> float | None:
-        return None if self._waiting_since is None else self._start - self._waiting_since
-
-
-class _Session(Protocol):
-    @property
-    def last_call(self) -> CallTimes | None:
-        """The times of the latest call, a new object for each."""
+    def _timing(self) -> dict[str, float] | None:
+        """Return where the seconds went; `None` where the call never came to be sent and did not wait either."""
+        times = self._session.last_call
+        if times is not None and times is not self._times_before:
+            parts = asdict(times)
+        elif self._waited is not None:  # what the client would not send leaves the times of the call before it
+            parts = {"queued": 0.0}
+        else:
+            return None
+        parts["queued"] += self._waited or 0.0
+        return {part: round(seconds, 6) for part, seconds in parts.items()}
 
 
 def refusal_text(error: Exception) -> str:
     """Return what the model is told of one of `REFUSALS`: the server's own words, where they are the server's."""
     return error.text if isinstance(error, ToolError) else str(error)
-
-
-def _timing_parts(times: CallTimes | None, *, waited: float | None) -> dict[str, float] | None:
-    """Return where a call's seconds went; `None` where it never came to be sent and did not wait either."""
-    if times is None and waited is None:
-        return None
-    parts = {"queued": 0.0} if times is None else asdict(times)
-    return {part: round(seconds, 6) for part, seconds in {**parts, "queued": parts["queued"] + (waited or 0.0)}.items()}

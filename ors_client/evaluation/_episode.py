@@ -17,7 +17,7 @@ from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError, ToolError
 from ors_client._http.credentials import Secrets
 from ors_client._session import AsyncSession
-from ors_client._shared import REFUSALS, BlockRecorder, EpisodeLog, Failure, refusal_text
+from ors_client._shared import REFUSALS, BlockRecorder, CallEntry, EpisodeLog, Failure, refusal_text
 from ors_client._types import (
     Block,
     JSONObject,
@@ -143,7 +143,7 @@ class _Player:
 
     async def _step(self, tool: str, arguments: JSONObject) -> ToolOutput | ToolError | str:
         before = len(self._log.calls)
-        entry = self._log.start_call(self._session, tool, arguments)
+        entry = CallEntry(self._log, self._session, tool, arguments)
         try:
             output = await self._session.call_tool(tool, arguments)
         except REFUSALS as error:

@@ -89,7 +89,7 @@ def interrupt(environment, proxy):
     wait = next(tool for tool in environment._tools if tool.name == "wait")
     environment._slot.dispatch(wait, {"seconds": 60})
     environment._slot.dispatch(wait, {"seconds": 60})
-    first, second = [future for *_, future in environment._slot._ahead]
+    first, second = [future for *_, future in environment._slot._dispatched]
     proxy.wait_for("POST", "/call", timeout=30)
     first.cancel()
     assert second.result(30) == OVER

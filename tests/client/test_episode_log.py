@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ors_client import CallTimes, ImageBlock, Message, TextBlock, ToolOutput
-from ors_client._shared import BlockRecorder, EpisodeLog, Failure
+from ors_client._shared import BlockRecorder, CallEntry, EpisodeLog, Failure
 
 TIMES = CallTimes(queued=0.5, setup=0.0, connecting=0.25, server=1.0)
 PICTURE = ImageBlock(data="aGk=", mimeType="image/png")
@@ -20,7 +20,7 @@ def make_log(*rewards):
 
 def enter(log, output, *, times=TIMES, waiting_since=None):
     session = SimpleNamespace(last_call=None)
-    entry = log.start_call(session, "look", {"far": True}, waiting_since=waiting_since)
+    entry = CallEntry(log, session, "look", {"far": True}, waiting_since=waiting_since)
     session.last_call = times
     entry.add_output(output)
 
@@ -46,7 +46,7 @@ def test_status_tells_what_broke_or_cut_an_episode_and_whether_it_was_scored(rew
 
 def test_log_ends_once_and_takes_nothing_afterwards():
     log = make_log(1.0)
-    entry = log.start_call(SimpleNamespace(last_call=None), "look", {})
+    entry = CallEntry(log, SimpleNamespace(last_call=None), "look", {})
     assert log.end(2.0, cut="seconds")
     assert not log.end(3.0, failure=Failure("SessionLost", "gone"))
     entry.add_output(ToolOutput(blocks=[], reward=0.0, finished=True))

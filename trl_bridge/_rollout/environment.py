@@ -32,9 +32,10 @@ class RolloutEnvironment:
         self._slot = RolloutSlot(handle, tools=frozenset(tool.spec.name for tool in self._tools))
         # Not at exit: the runtime deletes all sessions then, and waits for it.
         weakref.finalize(self, self._slot.state.release).atexit = False
+        self._call = self._slot.call  # for the class's functions
         for tool in self._tools:
             # The instance's entry hides the class's function: chat templates take the server's schema from it.
-            self.__dict__[tool.name] = CallableTool(tool, self._slot.call, getattr(type(self), tool.name))
+            self.__dict__[tool.name] = CallableTool(tool, self._call, getattr(type(self), tool.name))
 
     def reset(self, /, **row: Any) -> Shown | None:
         """Open the episode of a dataset row and return its prompt, which TRL puts after the row's own.
@@ -84,9 +85,6 @@ class RolloutEnvironment:
         `characters`.
         """
         return self._slot.log.status
-
-    def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
-        return self._slot.call(tool, kwargs)
 
     def _close(self) -> None:
         """End the episode and wait until its session is deleted. The environment can be reset again."""

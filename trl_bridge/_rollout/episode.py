@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -77,7 +78,7 @@ class Episode:
         self.speculative = speculative
         self.task = task
         self._tools = tools
-        self._opening_text: list[Message] = []
+        self._upload_messages: list[Message] = []
         self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
         self._session: AsyncSession | None = None
@@ -110,7 +111,13 @@ class Episode:
         Raises:
             FailureRateExceeded: Too many resets failed for the run to go on.
         """
-        prompt = await self._open()
+        async with self._order:
+            prompt = await self._open_session()
+            if self.runtime.settings.record and not self.log.is_over:
+                # What was asked beside the opening may take a little of the episode's time.
+                seconds = self.runtime.settings.episode_timeout if self.speculative else self._remaining_seconds()
+                within = None if seconds is None else max(0.0, seconds * _RECORD_SHARE)
+                await self.runtime.task_specs.wait(self.task, within=within)
         await self._recorded()
         if self.log.failure is not None and not self.speculative:
             self.runtime.resets.check()
@@ -122,9 +129,11 @@ class Episode:
         Raises:
             ToolCallError: The tool raised, or the call was rejected.
         """
-        shown = await self._call(tool, kwargs)
-        await self._recorded()
-        return shown
+        async with self._turn(budgeted=True) as turn:
+            if turn is None:
+                self.log.late_calls += 1
+                return OVER
+            return await self._send(*turn, tool.spec.name, tool.arguments(kwargs))
 
     async def answer(self, message: str) -> None:
         """Hand the model's last message to the terminal tool, which scores it.
@@ -132,8 +141,20 @@ class Episode:
         Raises:
             ValueError: The environment has no terminal tool.
         """
-        await self._answer(message)
-        await self._recorded()
+        async with self._turn(budgeted=False) as turn:
+            if turn is None:
+                return
+            session, asked = turn
+            try:
+                tool = await session.terminal_tool()
+            except ORSError as error:
+                self.end(failure=Failure(type(error).__name__, error.message))
+                return
+            if tool is None:
+                raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
+            # The model will not read what it says; that it was refused stands in the log.
+            with contextlib.suppress(ToolCallError):
+                await self._send(session, asked, tool.name, {} if tool.arg is None else {tool.arg: message})
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
         """Close the books, delete the session in the background, and write the record; the first end counts."""
@@ -152,8 +173,8 @@ class Episode:
                 target=self.runtime.settings.target,
                 spec=self.runtime.task_specs.get(self.task),
             )
-            self._recording = self.runtime.record(episode, self._opening_text)
-            self._opening_text = []
+            self._recording = self.runtime.record(episode, self._upload_messages)
+            self._upload_messages = []
         self.log.drop_blocks()
 
     async def close(self) -> None:
@@ -169,13 +190,34 @@ class Episode:
         if self._opening is not None and seconds is not None:
             self._opening.deadline = anyio.current_time() + seconds
 
-    async def _open(self) -> Shown:
+    @asynccontextmanager
+    async def _turn(self, *, budgeted: bool) -> AsyncGenerator[tuple[AsyncSession, float] | None]:
+        """Wait for a request's turn; yield the session and since when it was waited, or `None` if the episode is over.
+
+        Args:
+            budgeted: Whether the episode ends here if it has spent a budget.
+        """
         async with self._order:
-            prompt = await self._open_session()
-            await self._await_description()
-            return prompt
+            if budgeted and not self.log.is_over and (spent := self._spent()) is not None:
+                self.end(cut=spent)
+            session = self._session
+            if self.log.is_over or session is None:
+                yield None
+            else:
+                asked = time.monotonic()
+                async with self.runtime.request_slot(within=self._remaining_seconds()) as free:
+                    if not free:
+                        self.end(cut="seconds")
+                    yield (session, asked) if free else None
+        await self._recorded()
+
+    async def _recorded(self) -> None:
+        """Wait until an episode that has ended is written down: who was told of its end finds it there."""
+        if self._recording is not None:
+            await self.runtime.recorded(self._recording)
 
     async def _open_session(self) -> Shown:
+        """Open a session, on another server if the first one fails, and return the prompt."""
         async with self.runtime.request_slot():
             self._start = time.monotonic()
             self.log.started = datetime.now(UTC)
@@ -183,7 +225,13 @@ class Episode:
             try:
                 # Opened ahead, an episode has no time of its own yet.
                 with anyio.move_on_after(None if self.speculative else self._remaining_seconds()) as self._opening:
-                    prompt = await self._begin_or_again()
+                    try:
+                        prompt = await self._begin()
+                    except (*_FINAL, ClientStateError):
+                        raise
+                    except ORSError as error:
+                        logger.info("A reset is tried once more on a fresh session: %s", error)
+                        prompt = await self._begin(without=self._server)
                     if not self.speculative:
                         self.runtime.resets.succeeded()
                     return prompt
@@ -194,63 +242,6 @@ class Episode:
             seconds = self.runtime.settings.episode_timeout or 0.0
             return self._give_up(DeadlineExceeded("Opening the episode", limit="episode_timeout", seconds=seconds))
 
-    async def _await_description(self) -> None:
-        """Wait for what was asked beside the opening: a record may take a little of an episode's time."""
-        if self.runtime.settings.record and not self.log.is_over:
-            seconds = self.runtime.settings.episode_timeout if self.speculative else self._remaining_seconds()
-            within = None if seconds is None else max(0.0, seconds * _RECORD_SHARE)
-            await self.runtime.task_specs.wait(self.task, within=within)
-
-    async def _call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
-        async with self._order:
-            if not self.log.is_over and (spent := self._spent()) is not None:
-                self.end(cut=spent)
-            if self.log.is_over or self._session is None:
-                self.log.late_calls += 1
-                return OVER
-            asked = time.monotonic()
-            async with self.runtime.request_slot(within=self._remaining_seconds()) as free:
-                if not free:
-                    self.end(cut="seconds")
-                    self.log.late_calls += 1
-                    return OVER
-                return await self._send(self._session, tool.spec.name, tool.arguments(kwargs), asked=asked)
-
-    async def _answer(self, message: str) -> None:
-        async with self._order:
-            if self.log.is_over or self._session is None:
-                return
-            asked = time.monotonic()
-            async with self.runtime.request_slot(within=self._remaining_seconds()) as free:
-                if not free:
-                    self.end(cut="seconds")
-                    return
-                try:
-                    tool = await self._session.terminal_tool()
-                except ORSError as error:
-                    self.end(failure=Failure(type(error).__name__, error.message))
-                    return
-                if tool is None:
-                    raise ValueError("terminal_tool=True, but this environment has none; leave it out.")
-                # The model will not read what it says; that it was refused stands in the rollout.
-                with contextlib.suppress(ToolCallError):
-                    arguments: dict[str, Any] = {} if tool.arg is None else {tool.arg: message}
-                    await self._send(self._session, tool.name, arguments, asked=asked)
-
-    async def _recorded(self) -> None:
-        """Wait until an episode that has ended is written down: who was told of its end finds it there."""
-        if self._recording is not None:
-            await self.runtime.recorded(self._recording)
-
-    async def _begin_or_again(self) -> Shown:
-        try:
-            return await self._begin()
-        except (*_FINAL, ClientStateError):
-            raise
-        except ORSError as error:
-            logger.info("A reset is tried once more on a fresh session: %s", error)
-            return await self._begin(without=self._server)
-
     async def _begin(self, *, without: Server | None = None) -> Shown:
         settings = self.runtime.settings
         self._server = server = self.runtime.servers.pick(without=without)
@@ -258,14 +249,17 @@ class Episode:
         server.sessions += 1
         try:
             await session.__aenter__()
-            if settings.record:  # not before: the question may need a place of its own, and the opening comes first
+            if settings.record:  # not before: the question may need a session of its own, and the opening comes first
                 self.runtime.task_specs.ask(self.task, self.runtime.servers)
             self.log.session_id = session.session_id
             if self.runtime.environment is None:
                 self.runtime.environment = await server.environment.name()  # which the client knows by now
-            opening = await _opening(session, conversation=settings.prompts == "messages")
-            self.log.open(opening)
-            self._opening_text = text_only(opening) if settings.rollouts else []
+            if settings.prompts == "messages":
+                messages = await session.get_messages()
+            else:
+                messages = [Message(role="user", blocks=await session.get_prompt())]
+            self.log.open(messages)
+            self._upload_messages = text_only(messages) if settings.rollouts else []
         except BaseException as error:
             if isinstance(error, ORSError):
                 self.runtime.servers.report(server, error)
@@ -279,7 +273,7 @@ class Episode:
             self.runtime.spawn(self._look_for_new_tools(session))
         if settings.prompts != "reset":
             return ""  # the dataset has what the model is shown
-        blocks = opening[0].blocks
+        blocks = messages[0].blocks
         return to_content(blocks, images=settings.images, max_chars=settings.max_output_chars, empty="").value
 
     def _give_up(self, error: ORSError) -> Shown:
@@ -304,8 +298,8 @@ class Episode:
         limit = self.runtime.settings.episode_timeout
         return None if limit is None else self._start + limit - time.monotonic()
 
-    async def _send(self, session: AsyncSession, name: str, arguments: dict[str, Any], *, asked: float) -> Shown:
-        entry = self.log.start_call(session, name, arguments, waiting_since=asked)
+    async def _send(self, session: AsyncSession, asked: float, name: str, arguments: dict[str, Any]) -> Shown:
+        entry = CallEntry(self.log, session, name, arguments, waiting_since=asked)
         output: ToolOutput | None = None
         try:
             with anyio.move_on_after(self._remaining_seconds()):
@@ -371,12 +365,6 @@ class Episode:
 def reward(log: EpisodeLog, scoring: Scoring) -> float | None:
     """Return what an episode is worth."""
     return scoring.score(log.rewards, failed=log.failure is not None, finished=log.finished)
-
-
-async def _opening(session: AsyncSession, *, conversation: bool) -> list[Message]:
-    if conversation:
-        return await session.get_messages()
-    return [Message(role="user", blocks=await session.get_prompt())]
 
 
 async def _close_session(session: AsyncSession, server: Server) -> None:

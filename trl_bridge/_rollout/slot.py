@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 class PendingEpisode:
     """An episode that is being opened or is open, and the future of its prompt."""
 
-    def __init__(self, episode: Episode) -> None:
-        self.episode = episode
-        self.prompt: Future[Shown] = episode.runtime.loop.submit(episode.open())
+    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: frozenset[str], speculative: bool = False) -> None:
+        self.episode = Episode(runtime, task, tools=tools, speculative=speculative)
+        self.prompt: Future[Shown] = runtime.loop.submit(self.episode.open())
 
     def claim(self) -> bool:
         """Make it a rollout's, whose time begins now; `False` if it has failed or was lost in the meantime."""
@@ -79,7 +79,7 @@ class RolloutSlot:
         self.handle = handle
         self.state = SlotState()
         self._tools = tools
-        self._ahead: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
+        self._dispatched: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
     @property
     def log(self) -> EpisodeLog:
@@ -117,10 +117,10 @@ class RolloutSlot:
             ready.discard()
             ready = None
         self.release()
-        self.state.now = opening = ready or self._open(runtime, task)
+        self.state.now = pending = ready or PendingEpisode(runtime, task, tools=self._tools)
         if self.handle.settings.prompts != "reset":
             return None  # the row holds the prompt, and the first call waits for the session
-        return wait(opening.prompt)
+        return wait(pending.prompt)
 
     def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         """Make a call, or take the answer of the same call that was started ahead.
@@ -129,12 +129,12 @@ class RolloutSlot:
             ToolCallError: The tool raised, or the call was rejected.
             ClientStateError: There is no episode to call in.
         """
-        if self._ahead:
-            expected, given, future = self._ahead.popleft()
+        if self._dispatched:
+            expected, given, answer = self._dispatched.popleft()
             if expected is tool and given == kwargs:
-                return wait(future)
+                return wait(answer)
             logger.error("A call of %r was started ahead, but %r was called.", expected.name, tool.name)
-            self._ahead.clear()
+            self._dispatched.clear()
         return wait(self._start(tool, kwargs))
 
     @property
@@ -161,11 +161,12 @@ class RolloutSlot:
         """
         task, runtime = self.handle.settings.task(row), self.handle.runtime
         self.drop_prefetched()
-        self.state.next = ready or self._open(runtime, task)
+        self.state.next = ready or PendingEpisode(runtime, task, tools=self._tools)
 
     def open_ahead(self, row: Mapping[str, Any]) -> PendingEpisode:
         """Start opening an episode of a row's task for whichever slot will claim it; it is in no record until then."""
-        return self._open(self.handle.runtime, self.handle.settings.task(row), speculative=True)
+        task = self.handle.settings.task(row)
+        return PendingEpisode(self.handle.runtime, task, tools=self._tools, speculative=True)
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""
@@ -175,7 +176,7 @@ class RolloutSlot:
 
     def dispatch(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> None:
         """Start a call that the trainer is about to make. Calls run in the order in which they were started."""
-        self._ahead.append((tool, kwargs, self._start(tool, kwargs)))
+        self._dispatched.append((tool, kwargs, self._start(tool, kwargs)))
 
     def answer(self, message: str) -> Future[None] | None:
         """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
@@ -186,7 +187,7 @@ class RolloutSlot:
 
     def release(self) -> Future[None] | None:
         """End the episode at hand as it stands; return the future of its deletion, which runs in the background."""
-        self._ahead.clear()
+        self._dispatched.clear()
         return self.state.now.release() if self.state.now is not None else None
 
     def close(self) -> None:
@@ -195,9 +196,6 @@ class RolloutSlot:
         for released in (self.release(), ready.discard() if ready is not None else None):
             if released is not None:
                 wait(released)
-
-    def _open(self, runtime: Runtime, task: TaskRef, *, speculative: bool = False) -> PendingEpisode:
-        return PendingEpisode(Episode(runtime, task, tools=self._tools, speculative=speculative))
 
     def _start(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Future[Shown]:
         now = self.state.now
