@@ -25,7 +25,7 @@ from ors_client._errors import (
     SessionLost,
     StatusError,
 )
-from ors_client._http.credentials import Secret, Secrets, encode_body, encode_header
+from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, create_session, list_environments, version
 from ors_client._protocol.retry import is_missing_route
@@ -218,7 +218,7 @@ class Server:
         if not secrets:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.target.catalogue)
-        self.transport.redactor.add([*_values(secrets), header])
+        self.transport.redactor.add([*secret_values(secrets), header])
         if self._is_catalogue(deployment):
             return header, None
         if self._takes_body_secrets and await self._tells_version():
@@ -349,10 +349,3 @@ class Server:
 
 def _list(deployment: str | None, session_id: str | None) -> Operation[list[str]]:
     return list_environments(deployment=deployment, session_id=session_id)
-
-
-def _values(secrets: Secrets) -> list[str]:
-    return [
-        secret if isinstance(secret, str) else secret.value if isinstance(secret, Secret) else secret[0]
-        for secret in secrets.values()
-    ]

@@ -1,6 +1,6 @@
 """What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
 
-from ors_client._http.credentials import credentials_in
+from ors_client._http.credentials import Secrets, credentials_in, secret_values
 
 from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
@@ -12,10 +12,12 @@ __all__ = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "Secrets",
     "credentials_in",
     "flatten",
     "images_absent",
     "placeholder",
     "plain_text",
     "refusal_text",
+    "secret_values",
 ]

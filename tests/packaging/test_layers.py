@@ -16,12 +16,14 @@ SHARED = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "Secrets",
     "credentials_in",
     "flatten",
     "images_absent",
     "placeholder",
     "plain_text",
     "refusal_text",
+    "secret_values",
 ]
 FOREIGN = {"openreward", "ors", "ors_sdk", "fixtures", "tests"}
 

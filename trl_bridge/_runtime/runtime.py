@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client._shared import credentials_in
+from ors_client._shared import Secrets, credentials_in, secret_values
 from ors_client.record import EpisodeRecord, RecordWriter, redacted
-from trl_bridge._settings import Secrets, Settings
+from trl_bridge._settings import Settings
 
 from .failure_rate import ResetRate
 from .loop import BackgroundLoop
@@ -201,18 +201,8 @@ class Runtime:
 
     def _hidden(self) -> list[str]:
         """Return what no record shows."""
-        values = [*credentials_in(self.settings.headers or {})]
-        if self.settings.api_key:
-            values.append(self.settings.api_key)
-        for secret in (self.secrets or {}).values():
-            match secret:
-                case str():
-                    values.append(secret)
-                case Secret():
-                    values.append(secret.value)
-                case (value, _):
-                    values.append(value)
-        return values
+        settings = self.settings
+        return [*credentials_in(settings.headers or {}), settings.api_key or "", *secret_values(self.secrets)]
 
 
 class RuntimeHandle:
