@@ -5,6 +5,7 @@ from ors_client._http.credentials import Secrets, credentials_in, secret_values
 from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
 from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
+from .json_schema import SchemaResolver, mapping, sequence
 
 __all__ = [
     "REFUSALS",
@@ -12,12 +13,15 @@ __all__ = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "SchemaResolver",
     "Secrets",
     "credentials_in",
     "flatten",
     "images_absent",
+    "mapping",
     "placeholder",
     "plain_text",
     "refusal_text",
     "secret_values",
+    "sequence",
 ]

@@ -16,14 +16,17 @@ SHARED = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "SchemaResolver",
     "Secrets",
     "credentials_in",
     "flatten",
     "images_absent",
+    "mapping",
     "placeholder",
     "plain_text",
     "refusal_text",
     "secret_values",
+    "sequence",
 ]
 FOREIGN = {"openreward", "ors", "ors_sdk", "fixtures", "tests"}
 
