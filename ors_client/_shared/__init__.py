@@ -1,6 +1,8 @@
 """What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
 
+from ors_client._http.background import LoopThread, wait
 from ors_client._http.credentials import Secrets, credentials_in, secret_values
+from ors_client._http.process import OwnProcess
 
 from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
@@ -13,6 +15,8 @@ __all__ = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "LoopThread",
+    "OwnProcess",
     "SchemaResolver",
     "Secrets",
     "credentials_in",
@@ -24,4 +28,5 @@ __all__ = [
     "refusal_text",
     "secret_values",
     "sequence",
+    "wait",
 ]

@@ -16,6 +16,8 @@ SHARED = [
     "CallEntry",
     "EpisodeLog",
     "Failure",
+    "LoopThread",
+    "OwnProcess",
     "SchemaResolver",
     "Secrets",
     "credentials_in",
@@ -27,6 +29,7 @@ SHARED = [
     "refusal_text",
     "secret_values",
     "sequence",
+    "wait",
 ]
 FOREIGN = {"openreward", "ors", "ors_sdk", "fixtures", "tests"}
 

@@ -8,16 +8,14 @@ never what happens. Any thread may use a slot, one at a time; the work is done o
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from ors_client import ClientStateError, TaskRef
-from ors_client._shared import EpisodeLog
+from ors_client._shared import EpisodeLog, wait
 from trl_bridge._chat.tools import BoundTool
-from trl_bridge._runtime.loop import wait
 from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
 from .episode import Episode, Shown, reward
@@ -34,7 +32,7 @@ class PendingEpisode:
 
     def claim(self) -> bool:
         """Make it a rollout's, whose time begins now; `False` if it has failed or was lost in the meantime."""
-        return self.episode.runtime.pid == os.getpid() and self.episode.claim()
+        return self.episode.runtime.process.is_current and self.episode.claim()
 
     def discard(self) -> Future[None] | None:
         """Release an episode that no rollout took."""
@@ -43,7 +41,7 @@ class PendingEpisode:
 
     def release(self) -> Future[None] | None:
         """Stop opening, delete what was opened; return the future of that, or `None` where there is nothing to do."""
-        if self.episode.runtime.pid != os.getpid():
+        if not self.episode.runtime.process.is_current:
             return None
         self.prompt.cancel()
         try:
@@ -181,7 +179,7 @@ class RolloutSlot:
     def answer(self, message: str) -> Future[None] | None:
         """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
         now = self.state.now
-        if now is None or now.episode.log.is_over or now.episode.runtime.pid != os.getpid():
+        if now is None or now.episode.log.is_over or not now.episode.runtime.process.is_current:
             return None
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
@@ -201,6 +199,6 @@ class RolloutSlot:
         now = self.state.now
         if now is None:
             raise ClientStateError(f"{tool.name!r} was called before reset(), which opens the episode.")
-        if now.episode.runtime.pid != os.getpid():
+        if not now.episode.runtime.process.is_current:
             raise ClientStateError(f"{tool.name!r} was called in a forked process; its episode is the parent's.")
         return now.episode.runtime.loop.submit(now.episode.call(tool, kwargs))

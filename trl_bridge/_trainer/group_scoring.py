@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from ors_client import GroupCandidate, ORSError, StatusError, TaskRef
+from ors_client._shared import wait
 from trl_bridge._chat.conversation import from_chat
 from trl_bridge._rollout.environment import slot_of, tool_names
-from trl_bridge._runtime.loop import wait
 from trl_bridge._runtime.runtime import Runtime
 
 from .rewards import LogMetric

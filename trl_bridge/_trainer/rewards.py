@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ors_client._shared import wait
 from trl_bridge._chat.conversation import final_answer
 from trl_bridge._rollout.environment import owns_reward, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
-from trl_bridge._runtime.loop import wait
 
 from .concurrency import attach_to_owner
 
