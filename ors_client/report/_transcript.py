@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ors_client._shared.block_text import left_out
+from ors_client._shared.block_text import placeholder
 from ors_client._types import UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 
@@ -138,7 +138,7 @@ def _block(block: Mapping[str, Any], budget: PageBudget) -> str:
         case "tool_result":
             return "".join(_block(inner, budget) for inner in _objects(block.get("blocks")))
         case kind:
-            return f'<p class="note">{escape(left_out(UnknownBlock(type=str(kind))))}</p>'
+            return f'<p class="note">{escape(placeholder(UnknownBlock(type=str(kind))))}</p>'
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
