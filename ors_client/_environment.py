@@ -13,7 +13,7 @@ import anyio
 
 from ._errors import ORSError, StatusError
 from ._http.credentials import Secrets
-from ._lifecycle.server import Server
+from ._lifecycle.server import EnvironmentKey, Server
 from ._protocol.operations import (
     Address,
     Operation,
@@ -55,15 +55,14 @@ class AsyncEnvironment:
 
     def __init__(self, server: Server, name: str | None = None, *, variant: str | None = None) -> None:
         self._server = server
-        self._name = name
-        self._variant = variant
+        self._key = EnvironmentKey(name, variant)
         self._described: ToolList | None = None
         self._listing = anyio.Lock()  # guards that each whole list below is asked for once
         self._listed: dict[str, list[Task]] = {}  # by split; for servers that tell neither a count nor a single task
 
     def __repr__(self) -> str:
-        variant = "" if self._variant is None else f", variant={self._variant!r}"
-        return f"{type(self).__name__}({self._name!r}{variant})"
+        name, variant = self._key
+        return f"{type(self).__name__}({name!r}{'' if variant is None else f', {variant=}'})"
 
     async def name(self) -> str:
         """Return the name that the server lists the environment by.
@@ -111,8 +110,8 @@ class AsyncEnvironment:
         async def picked() -> Task:
             everything = await self._whole(address, split)
             if not -len(everything) <= index < len(everything):
-                told = f"There is no task {index} among the {len(everything)} of split {split!r}."
-                raise TaskMissing(told, url=self._server.transport.target.layout.sessions)
+                problem = f"There is no task {index} among the {len(everything)} of split {split!r}."
+                raise TaskMissing(problem, url=self._server.transport.target.layout.sessions)
             return everything[index]
 
         return await self._server.ask_optional(
@@ -188,7 +187,7 @@ class AsyncEnvironment:
         """Return a session of a task, to be entered with `async with`.
 
         Args:
-            task: One that this environment listed, or its place.
+            task: One that this environment listed, or its split and index.
             secrets: By name: a value, or a `Secret` with the domains that the catalogue may send it to.
             toolset: A set of ready-made tools, where the server has them; older ones answer 422.
             env_overrides: Variables of the session's container, in the catalogue: names to strings. Who does not own
@@ -197,8 +196,9 @@ class AsyncEnvironment:
         Raises:
             TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
-        place = (self._name, self._variant)
-        return AsyncSession(self._server, place, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides)
+        return AsyncSession(
+            self._server, self._key, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides
+        )
 
     async def required_secrets(self) -> list[str]:
         """Return the names of the secrets that a catalogue environment needs.
@@ -230,7 +230,7 @@ class AsyncEnvironment:
             ValueError: The environment was not named "owner/name".
         """
         filters = {
-            "variant": self._variant,
+            "variant": self._key.variant,
             "split": split,
             "model_name": model_name,
             "min_model_params": min_model_params,
@@ -241,7 +241,7 @@ class AsyncEnvironment:
         return await self._server.transport.send(task_difficulty(self._deployment("task_difficulty"), given))
 
     async def _address(self) -> Address:
-        return await self._server.address(self._name, self._variant)
+        return await self._server.address(self._key)
 
     async def _ask(self, make: Callable[[str | None], Operation[T]], address: Address) -> T:
         return await self._server.discover(make, address.deployment)
@@ -266,12 +266,11 @@ class AsyncEnvironment:
 
     async def _one_by_one(self, split: str, indices: range) -> list[Task]:
         found: dict[int, Task] = {}
-        room = anyio.CapacityLimiter(_TOGETHER)
-
+        limiter = anyio.CapacityLimiter(_TOGETHER)
         failures: list[ORSError] = []
 
         async def get(index: int) -> None:
-            async with room:
+            async with limiter:
                 try:
                     found[index] = await self.get_task(split, index)
                 except ORSError as error:  # raised below: a task group would wrap it
@@ -286,11 +285,12 @@ class AsyncEnvironment:
         return [found[index] for index in indices]
 
     def _deployment(self, method: str) -> str:
-        if self._name is None or "/" not in self._name:
+        name = self._key.name
+        if name is None or "/" not in name:
             raise ValueError(
-                f"{method}() asks the catalogue and needs an environment named 'owner/name', not {self._name!r}."
+                f"{method}() asks the catalogue and needs an environment named 'owner/name', not {name!r}."
             )
-        return self._name
+        return name
 
 
 def _has_no_list(error: StatusError) -> bool:

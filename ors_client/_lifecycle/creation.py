@@ -1,7 +1,7 @@
-"""How a session comes to be on a server, and how it ends there.
+"""Creates and deletes a session on the server: an id first, then the episode.
 
-An id first, then the episode; whatever goes wrong in between, no id is left behind. It does not wait for the
-environment's setup, and knows nothing of what the episode is for.
+Whatever goes wrong in between, no id is left behind. It does not wait for the environment's setup, and knows nothing of
+what the episode is for.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from ors_client._protocol.retry import backoff
 from ors_client._types import JSONValue
 
 from .keepalive import TrackedSession, end
-from .server import Server, deployment_of
+from .server import EnvironmentKey, Server
 
 _logger = logging.getLogger("ors_client")
 
 
 class SessionCreation:
-    """The way to an episode that runs. It may be cancelled at any moment, and tells what it has got by then.
+    """Creates one session. It may be cancelled at any moment; its attributes say what exists by then.
 
     Args:
         server: Where.
-        place: Which environment: its name and variant, as the caller gave them.
+        key: Which environment.
         episode: What to start.
         secrets: For the environment.
         env_overrides: For its container.
@@ -49,7 +49,7 @@ class SessionCreation:
     def __init__(
         self,
         server: Server,
-        place: tuple[str | None, str | None],
+        key: EnvironmentKey,
         episode: Episode,
         *,
         secrets: Secrets | None,
@@ -62,8 +62,7 @@ class SessionCreation:
         self.address: Address | None = None
         """The environment, once it was found."""
         self._server = server
-        self._place = place
-        self._deployment = deployment_of(place[0])
+        self._key = key
         self._episode = episode
         self._secrets = secrets
         self._env_overrides = env_overrides
@@ -74,61 +73,58 @@ class SessionCreation:
         Raises:
             ORSError: It did not start; what was there of it is deleted.
         """
-        server = self._server
+        server, transport = self._server, self._server.transport
         server.check()
-        if not server.needs_session_id(*self._place):
-            self.address = await server.address(*self._place)
-        header, body = await server.secrets(self._secrets, self._deployment)
-        attempts = server.transport.retry.attempts
+        if not server.needs_session_id(self._key):
+            self.address = await server.address(self._key)
+        deployment = self._key.deployment
+        header, body = await server.secrets(self._secrets, deployment)
+        ask_for_id = create_session(
+            deployment=deployment,
+            env_overrides=self._env_overrides,
+            secrets_header=None if deployment is None else header,
+        )
         reason = ""
-        for attempt in range(attempts):
+        for attempt in range(transport.retry.attempts):
             if attempt:
-                await anyio.sleep(backoff(server.transport.retry, attempt))
-            tracked = await self._obtain(header)
+                await anyio.sleep(backoff(transport.retry, attempt))
+            tracked: list[TrackedSession] = []
+
+            def register(session_id: str, tracked: list[TrackedSession] = tracked) -> None:
+                tracked.append(server.keepalive.register(session_id, deployment=deployment))
+                self.session_id, self.tracked = session_id, tracked[0]
+
+            await transport.send(
+                ask_for_id, on_result=register, on_capacity_error=server.discovery.release_idle_sessions
+            )
             try:
                 if self.address is None:
-                    self.address = await server.address(*self._place, session_id=tracked.session_id)
-                await self._create(self.address, tracked, header, body)
+                    self.address = await server.address(self._key, session_id=self.session_id)
+                await self._create(self.address, tracked[0], header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
                 # id without an episode can't be pinged, and costs nothing.
                 reason = error.reason
-                server.keepalive.unregister(tracked)
+                server.keepalive.unregister(tracked[0])
                 self.tracked = None
             except OutcomeUnknown as error:
                 # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
                 # this id is given up, and deleted once more when the constructor may have registered it.
                 reason = error.reason
-                server.keepalive.delete_later(tracked)
+                server.keepalive.delete_later(tracked[0])
                 self.tracked = None
             except ORSError as error:
                 self.tracked = None
-                await remove(server, tracked)
-                raise await self._as_failed_create(error) from error
+                await remove(server, tracked[0])
+                raise await self._explained(error) from error
             else:
                 return
-        url = server.transport.target.layout.sessions
-        raise TransportError("opening a session", reason=reason, attempts=attempts, url=url)
-
-    async def _obtain(self, secrets_header: str | None) -> TrackedSession:
-        """Get a session's id; from then on it is in the ledger."""
-        entries: list[TrackedSession] = []
-        deployment = self._deployment
-
-        def register(session_id: str) -> None:
-            self.session_id = session_id
-            self.tracked = self._server.keepalive.register(session_id, deployment=deployment)
-            entries.append(self.tracked)
-
-        operation = create_session(
-            deployment=deployment,
-            env_overrides=self._env_overrides,
-            secrets_header=None if deployment is None else secrets_header,
+        raise TransportError(
+            "opening a session",
+            reason=reason,
+            attempts=transport.retry.attempts,
+            url=transport.target.layout.sessions,
         )
-        await self._server.transport.send(
-            operation, on_result=register, on_capacity_error=self._server.release_idle_sessions
-        )
-        return entries[0]
 
     async def _create(
         self, address: Address, tracked: TrackedSession, header: str | None, body: Mapping[str, str] | None
@@ -152,13 +148,13 @@ class SessionCreation:
             tracked.refused = isinstance(error, StatusError)
             raise
 
-    async def _as_failed_create(self, error: ORSError) -> ORSError:
+    async def _explained(self, error: ORSError) -> ORSError:
         if self.address is None or not isinstance(error, StatusError):
             return error
         if error.status == 404 and error.detail.startswith("unknown environment"):
             available: list[str] = []
             with suppress(ORSError):  # what was listed before is no longer so
-                available = await self._server.list_anew(self._deployment)
+                available = await self._server.refresh_names(self.address.deployment)
             return EnvironmentNotFound(
                 self.address.environment, available=available, url=error.url, session_id=error.session_id
             )

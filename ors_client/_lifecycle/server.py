@@ -1,16 +1,15 @@
 """One server, as all sessions and environments of a client share it: how to reach it, what it serves, what it demands.
 
 Servers differ by age and author, and say so only when asked. What is learnt once is kept here: the environments, the
-shape of secrets, the routes that are missing, and whether even looking around needs a session id. It opens no episode.
+shape of secrets, and the routes that are missing. It opens no episode.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TypeVar
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import anyio
 
@@ -20,65 +19,41 @@ from ors_client._errors import (
     BillingError,
     ClientStateError,
     EnvironmentNotFound,
-    SessionLost,
     StatusError,
 )
 from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import Transport
-from ors_client._protocol.operations import Address, Operation, create_session, list_environments, version
+from ors_client._protocol.operations import Address, Operation, list_environments, version
 from ors_client._protocol.retry import is_missing_route
 
-from .keepalive import Keepalive, TrackedSession
+from .discovery import Discovery
+from .keepalive import Keepalive
 from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
 
-# Seconds after which an id that nobody looks around with is given back. Pauses at a terminal, or between the parts of a
-# program, should not cost another; where an account has no place left, it is given back at once. Without an episode it
-# can't be pinged, so where pings are frequent it goes after three intervals: such a server keeps it no longer.
-_IDLE_SECONDS = 30.0
-_IDLE_INTERVALS = 3
-
-
 Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
 
 
-def deployment_of(name: str | None) -> str | None:
-    """Return the deployment that a name stands for, or `None` where it is an environment's own."""
-    return name if name is not None and "/" in name else None
-
-
-class DiscoverySession:
-    """A session id without an episode, for requests that demand one; given back once it is idle.
+class EnvironmentKey(NamedTuple):
+    """How a caller names an environment.
 
     Args:
-        entry: Of the ledger.
-        rest: Seconds without use after which it is idle.
+        name: The environment's own, or a deployment's; `None` where the server has one only.
+        variant: One environment of a deployment that has several.
     """
 
-    def __init__(self, tracked: TrackedSession, *, rest: float) -> None:
-        self.tracked = tracked
-        self.rest = rest
-        self.lost = False
-        self.users = 0
-        self.used_at = time.monotonic()
-
-    def __enter__(self) -> str:
-        self.users += 1
-        return self.tracked.session_id
-
-    def __exit__(self, *_: object) -> None:
-        self.users -= 1
-        self.used_at = time.monotonic()
+    name: str | None
+    variant: str | None = None
 
     @property
-    def idle(self) -> bool:
-        """Whether nobody uses it, or has of late."""
-        return self.users == 0 and time.monotonic() - self.used_at >= self.rest
+    def deployment(self) -> str | None:
+        """The deployment that the name stands for, or `None` where it is an environment's own."""
+        return self.name if self.name is not None and "/" in self.name else None
 
 
 class Server:
@@ -86,13 +61,14 @@ class Server:
 
     Args:
         transport: For everything but pings.
-        keepalive: The ledger of open sessions.
+        keepalive: Knows the sessions that are open.
         max_sessions: How many may be open at a time; more wait.
     """
 
     def __init__(self, transport: Transport, keepalive: Keepalive, *, max_sessions: int | None = None) -> None:
         self.transport = transport
         self.keepalive = keepalive
+        self.discovery = Discovery(transport, keepalive)
         self.limiter = (
             None
             if max_sessions is None
@@ -105,12 +81,9 @@ class Server:
         self._process = OwnProcess()
         self._learning = anyio.Lock()  # guards that each fact below is asked for once
         self._names: dict[str | None, list[str]] = {}
-        self._addresses: dict[tuple[str | None, str | None], Address] = {}
+        self._addresses: dict[EnvironmentKey, Address] = {}
         self._versions: dict[str | None, str | None] = {}
         self._takes_body_secrets = True
-        self._demands_session = False
-        self._obtaining = anyio.Lock()  # guards that one session id serves all who look around
-        self._discovery_sessions: dict[str | None, DiscoverySession] = {}
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
@@ -118,46 +91,49 @@ class Server:
         if not self.open:
             raise ClientStateError(CLOSED)
 
-    def needs_session_id(self, name: str | None, variant: str | None) -> bool:
+    def needs_session_id(self, key: EnvironmentKey) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return self._asks_with_id(deployment_of(name)) and (name, variant) not in self._addresses
+        return key not in self._addresses and self.discovery.needs_session_id(key.deployment)
 
     async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
         """Return the names of the environments, asked once.
 
         Args:
             deployment: Of the catalogue.
-            session_id: One to ask with, if it takes any; by default an id for looking around.
+            session_id: One to ask with, if it takes any; by default one for discovery.
         """
+
+        def ask(session_id: str | None) -> Operation[list[str]]:
+            return list_environments(deployment=deployment, session_id=session_id)
+
         self.check()
         async with self._learning:
             if deployment not in self._names:
-                ask = partial(_list, deployment)
                 self._names[deployment] = await (
-                    self._discover(ask, deployment) if session_id is None else self.transport.send(ask(session_id))
+                    self.discovery.send(ask, deployment) if session_id is None else self.transport.send(ask(session_id))
                 )
             return self._names[deployment]
 
-    async def list_anew(self, deployment: str | None) -> list[str]:
-        """Return the names of the environments as they are now, and forget what was found by those of before."""
+    async def refresh_names(self, deployment: str | None) -> list[str]:
+        """Return the names of the environments as they are now, and forget the addresses that those of before had."""
         async with self._learning:
             self._names.pop(deployment, None)
-            for place in [place for place, found in self._addresses.items() if found.deployment == deployment]:
-                del self._addresses[place]
+            for key in [key for key, address in self._addresses.items() if address.deployment == deployment]:
+                del self._addresses[key]
         return await self.names(deployment)
 
-    async def address(self, name: str | None, variant: str | None, *, session_id: str | None = None) -> Address:
+    async def address(self, key: EnvironmentKey, *, session_id: str | None = None) -> Address:
         """Find the environment that a caller means, with a session's id where one is lent.
 
         Raises:
             EnvironmentNotFound: There are several, and none or another was named.
         """
-        known = self._addresses.get((name, variant))
-        if known is not None:
+        found = self._addresses.get(key)
+        if found is not None:
             self.check()
-            return known
-        deployment = deployment_of(name)
-        wanted = variant if deployment is not None or variant is not None else name
+            return found
+        deployment = key.deployment
+        wanted = key.variant if deployment is not None or key.variant is not None else key.name
         try:
             available = await self.names(deployment, session_id=session_id)
         except StatusError as error:
@@ -166,14 +142,13 @@ class Server:
             # A server without the list: its routes will tell, and a deployment's redirect to its default environment.
             self.missing.add(("list_environments", deployment))
             available = [wanted or ""]
-        address = Address(self._choose(available, wanted, deployment), deployment)
-        self._addresses[name, variant] = address
+        address = self._addresses[key] = Address(self._choose(available, wanted, deployment), deployment)
         return address
 
     async def discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
         """Send a request that belongs to no episode, under a session id where the server demands one."""
         self.check()
-        return await self._discover(make, deployment)
+        return await self.discovery.send(make, deployment)
 
     async def ask_optional(
         self, route: Route, ask: Callable[[], Awaitable[T]], *, instead: Callable[[], Awaitable[T]]
@@ -196,14 +171,6 @@ class Server:
         self.missing.add(route)
         return value
 
-    def release_idle_sessions(self) -> None:
-        """Give back the ids for looking around that nobody looks around with now: an account may have few places."""
-        for deployment, known in list(self._discovery_sessions.items()):
-            if known.users == 0:
-                known.lost = True
-                self._discard(known, deployment)
-                self.keepalive.delete_later(known.tracked)
-
     async def secrets(
         self, secrets: Secrets | None, deployment: str | None = None
     ) -> tuple[str | None, dict[str, str] | None]:
@@ -215,12 +182,14 @@ class Server:
         """
         if not secrets:
             return None, None
-        header = encode_header(secrets, catalogue=self.transport.target.catalogue)
+        target = self.transport.target
+        header = encode_header(secrets, catalogue=target.catalogue)
         self.transport.redactor.add([*secret_values(secrets), header])
-        if self._is_catalogue(deployment):
+        if target.is_catalogue(deployment):
             return header, None
-        if self._takes_body_secrets and await self._tells_version():
-            self._takes_body_secrets = False
+        if self._takes_body_secrets:
+            with suppress(AuthenticationError, BillingError):  # a gateway may refuse what it does not know
+                self._takes_body_secrets = await self.version() is None
         return header, encode_body(secrets) if self._takes_body_secrets else None
 
     def refused_body_secrets(self) -> None:
@@ -229,100 +198,20 @@ class Server:
 
     async def version(self, deployment: str | None = None) -> str | None:
         """Return the server's version, asked once, or `None` where it has no such route."""
+
+        def ask(session_id: str | None) -> Operation[str | None]:
+            return version(deployment=deployment, session_id=session_id)
+
         self.check()
         async with self._learning:
             if deployment not in self._versions:
-                self._versions[deployment] = await self._ask_version(deployment)
-            return self._versions[deployment]
-
-    def _is_catalogue(self, deployment: str | None) -> bool:
-        """Tell whether it is the catalogue that is asked, or one like it: two hosts that serve named deployments.
-
-        Two URLs alone say nothing: they may be one server's, by two of its names.
-        """
-        target = self.transport.target
-        return target.catalogue or (target.layout.is_split and deployment is not None)
-
-    def _asks_with_id(self, deployment: str | None) -> bool:
-        """Tell whether even looking around takes a session's id: of the catalogue it is known, of others learnt."""
-        return self._demands_session or self._is_catalogue(deployment)
-
-    async def _ask_version(self, deployment: str | None) -> str | None:
-        try:
-            return await self._discover(
-                lambda session_id: version(deployment=deployment, session_id=session_id), deployment
-            )
-        except (AuthenticationError, BillingError):
-            raise
-        except StatusError:  # of a redirect to an environment's own path, too
-            return None
-
-    async def _tells_version(self) -> bool:
-        try:
-            return await self.version() is not None
-        except (AuthenticationError, BillingError):  # a gateway may refuse what it does not know
-            return False
-
-    async def _discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        if not self._asks_with_id(deployment):
-            try:
-                return await self.transport.send(make(None))
-            except StatusError as error:
-                if error.status != 400 or "session" not in error.detail.lower():
+                try:
+                    self._versions[deployment] = await self.discovery.send(ask, deployment)
+                except (AuthenticationError, BillingError):
                     raise
-                self._demands_session = True
-        try:
-            return await self._send_with_session(make, deployment)
-        except SessionLost:  # it expired, or was given back at this moment; another one serves as well
-            return await self._send_with_session(make, deployment)
-
-    async def _send_with_session(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        known = self._discovery_sessions.get(deployment)
-        if known is None:
-            async with self._obtaining:
-                known = self._discovery_sessions.get(deployment) or await self._obtain(deployment)
-        try:
-            with known as session_id:
-                return await self.transport.send(make(session_id))
-        except SessionLost:
-            self._forget(known, deployment)
-            raise
-
-    async def _obtain(self, deployment: str | None) -> DiscoverySession:
-        made: list[DiscoverySession] = []
-
-        def keep(session_id: str) -> None:  # also where the caller is cancelled meanwhile: the next one may use it
-            rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
-            known = DiscoverySession(self.keepalive.register(session_id, deployment=deployment), rest=rest)
-            self._discovery_sessions[deployment] = known
-            self.keepalive.later(rest, partial(self._give_back, known, deployment))
-            made.append(known)
-
-        await self.transport.send(
-            create_session(deployment=deployment), on_result=keep, on_capacity_error=self.release_idle_sessions
-        )
-        return made[0]
-
-    def _give_back(self, known: DiscoverySession, deployment: str | None) -> None:
-        """Give an id back if it is idle, or look again later; on the keepalive's thread."""
-        if known.lost:
-            return
-        if known.idle:
-            self._discard(known, deployment)  # whoever has just taken it meets `SessionLost`, and takes another
-            self.keepalive.delete_later(known.tracked)
-        else:
-            self.keepalive.later(known.rest, partial(self._give_back, known, deployment))
-
-    def _forget(self, known: DiscoverySession, deployment: str | None) -> None:
-        known.lost = True
-        self._discard(known, deployment)
-        self.keepalive.unregister(known.tracked)
-
-    def _discard(self, known: DiscoverySession, deployment: str | None) -> None:
-        # Two threads do this, and another may have struck it since the look. What was put there meanwhile is given back
-        # by its own timer.
-        if self._discovery_sessions.get(deployment) is known:
-            self._discovery_sessions.pop(deployment, None)
+                except StatusError:  # of a redirect to an environment's own path, too
+                    self._versions[deployment] = None
+            return self._versions[deployment]
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.target.layout.sessions
@@ -343,7 +232,3 @@ class Server:
         if available and wanted is None and deployment is not None:
             return available[0]  # a deployment's first environment is its default
         raise EnvironmentNotFound(wanted, available=available, url=url)
-
-
-def _list(deployment: str | None, session_id: str | None) -> Operation[list[str]]:
-    return list_environments(deployment=deployment, session_id=session_id)

@@ -134,7 +134,7 @@ class Rollout:
     ) -> None:
         self.id = str(uuid.uuid4())
         self._uploader = uploader
-        self._place = source
+        self._source = source
         self._count = 0
         self._info: dict[str, JSONValue] = {} if index is None else {"task_index": index}
         self._began = time.monotonic()
@@ -232,7 +232,7 @@ class Rollout:
                 event["index"] = self._count
             body = encode(_sendable(event | fields))
             self._count += kind == "message"
-            self._uploader.put(Event(kind, self.id, body, self._place, ends))
+            self._uploader.put(Event(kind, self.id, body, self._source, ends))
 
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:
