@@ -15,7 +15,7 @@ import pytest
 from scripted import Peer
 
 import ors_client
-from ors_client import AsyncClient, ClientStateError, Layout, StatusError, TaskRef
+from ors_client import AsyncClient, ClientStateError, Layout, StatusError, TaskRef, Timeouts
 
 ROOT = Path(__file__).parent.parent.parent
 TASK = TaskRef("train", 0)
@@ -172,7 +172,7 @@ async def test_calls_and_background_have_a_transport_each_and_all_are_closed():
         made.append(Counted(peer._answer))
         return made[-1]
 
-    async with AsyncClient("http://peer.test", transport=transport) as client:
+    async with AsyncClient("http://peer.test", transport=transport, timeout=Timeouts(close=0.5)) as client:
         session = client.environment().session(TASK)
         await session.__aenter__()
     assert len(made) == 2
