@@ -181,7 +181,7 @@ class AsyncClient:
 
         Args:
             name: As the server lists it, in any case. May be left out where there is one only. "owner/name" is a
-                deployment of the catalogue.
+                deployment where there are two hosts, as the catalogue's; on one URL it is a name like others.
             variant: One environment of a deployment that has several.
         """
         return AsyncEnvironment(self._open(), name, variant=variant)

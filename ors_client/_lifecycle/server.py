@@ -47,11 +47,6 @@ Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
 
 
-def deployment_of(name: str | None) -> str | None:
-    """Return the deployment that a name stands for, or `None` where it is an environment's own."""
-    return name if name is not None and "/" in name else None
-
-
 class DiscoverySession:
     """A session id without an episode, for requests that demand one; given back once it is idle.
 
@@ -118,9 +113,17 @@ class Server:
         if not self.open:
             raise ClientStateError(CLOSED)
 
+    def deployment_of(self, name: str | None) -> str | None:
+        """Return the deployment that a name stands for, or `None` where it is an environment's own.
+
+        Only two hosts serve deployments; on one URL a slash is a character like others.
+        """
+        target = self.transport.target
+        return name if name is not None and "/" in name and (target.catalogue or target.layout.is_split) else None
+
     def needs_session_id(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return self._asks_with_id(deployment_of(name)) and (name, variant) not in self._addresses
+        return self._asks_with_id(self.deployment_of(name)) and (name, variant) not in self._addresses
 
     async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
         """Return the names of the environments, asked once.
@@ -156,7 +159,7 @@ class Server:
         if known is not None:
             self.check()
             return known
-        deployment = deployment_of(name)
+        deployment = self.deployment_of(name)
         wanted = variant if deployment is not None or variant is not None else name
         try:
             available = await self.names(deployment, session_id=session_id)
