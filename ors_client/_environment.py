@@ -285,12 +285,13 @@ class AsyncEnvironment:
         return [found[index] for index in indices]
 
     def _deployment(self, method: str) -> str:
-        name = self._key.name
-        if name is None or "/" not in name:
+        deployment = self._server.deployment_of(self._key)
+        if deployment is None:
             raise ValueError(
-                f"{method}() asks the catalogue and needs an environment named 'owner/name', not {name!r}."
+                f"{method}() asks the catalogue, which has two hosts, and needs an environment named 'owner/name', not "
+                f"{self._key.name!r} at {self._server.transport.target.layout.sessions}."
             )
-        return name
+        return deployment
 
 
 def _has_no_list(error: StatusError) -> bool:

@@ -77,7 +77,7 @@ class SessionCreation:
         server.check()
         if not server.needs_session_id(self._key):
             self.address = await server.address(self._key)
-        deployment = self._key.deployment
+        deployment = server.deployment_of(self._key)
         header, body = await server.secrets(self._secrets, deployment)
         ask_for_id = create_session(
             deployment=deployment,

@@ -50,11 +50,6 @@ class EnvironmentKey(NamedTuple):
     name: str | None
     variant: str | None = None
 
-    @property
-    def deployment(self) -> str | None:
-        """The deployment that the name stands for, or `None` where it is an environment's own."""
-        return self.name if self.name is not None and "/" in self.name else None
-
 
 class Server:
     """What a client knows of its server.
@@ -91,9 +86,17 @@ class Server:
         if not self.open:
             raise ClientStateError(CLOSED)
 
+    def deployment_of(self, key: EnvironmentKey) -> str | None:
+        """Return the deployment that a name stands for, or `None` where it is an environment's own.
+
+        Only two hosts serve deployments; on one URL a slash is a character like others.
+        """
+        name, target = key.name, self.transport.target
+        return name if name is not None and "/" in name and (target.catalogue or target.layout.is_split) else None
+
     def needs_session_id(self, key: EnvironmentKey) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return key not in self._addresses and self.discovery.needs_session_id(key.deployment)
+        return key not in self._addresses and self.discovery.needs_session_id(self.deployment_of(key))
 
     async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
         """Return the names of the environments, asked once.
@@ -132,7 +135,7 @@ class Server:
         if found is not None:
             self.check()
             return found
-        deployment = key.deployment
+        deployment = self.deployment_of(key)
         wanted = key.variant if deployment is not None or key.variant is not None else key.name
         try:
             available = await self.names(deployment, session_id=session_id)
