@@ -291,7 +291,7 @@ class AsyncSession:
         async def score() -> list[GroupScore]:
             async with self._turn:
                 await self._entered.wait()
-                return await self._server.transport.send(operation)
+                return await self._server.transport.send(self._entered.session.own(operation))
 
         return await self._under_way(score, seconds=self._server.transport.timeouts.call, doing="score_group")
 
@@ -306,7 +306,7 @@ class AsyncSession:
         tracked = self._creation.tracked
         if tracked is None:
             return
-        self._setup = EnvironmentSetup(self._server, self._address, tracked.session_id)
+        self._setup = EnvironmentSetup(self._server, self._address, tracked)
         # The callback runs on another thread, and must not keep a forgotten session alive.
         forgotten = weakref.ref(self)
         post = _loop_callback()
@@ -325,8 +325,8 @@ class AsyncSession:
         """Return a request that only a server that is there answers, and cheaply."""
         address = self._address
         if ("list_environments", address.deployment) in self._server.missing:
-            return prompt(address, tracked.session_id)
-        return list_environments(deployment=address.deployment, session_id=tracked.session_id)
+            return tracked.own(prompt(address, tracked.session_id))
+        return tracked.own(list_environments(deployment=address.deployment, session_id=tracked.session_id))
 
     def _forget(self) -> None:
         finalizer = getattr(self, "_finalizer", None)
@@ -377,7 +377,7 @@ class AsyncSession:
                 self._refuse_when_finished(name)
                 await self._entered.wait()
                 ready = time.monotonic()
-                output = await self._server.transport.send(operation, times=times)
+                output = await self._server.transport.send(self._entered.session.own(operation), times=times)
                 self._finished = output.finished
                 return output
         except ToolRejected as error:

@@ -68,6 +68,10 @@ class HTTPResponse(Protocol):
     ended: bool
     """Whether the body is known to have been read to its end, so that there is nothing to close."""
 
+    def set_cookies(self) -> Sequence[str]:
+        """Return the values of its `Set-Cookie` headers, which can't be read as one."""
+        ...
+
     async def read(self) -> bytes:
         """Return the next bytes of the body, decoded; none at its end."""
         ...
@@ -140,6 +144,9 @@ class _HttpxResponse:
         self.ended = False
         self._response = response
         self._body: AsyncIterator[bytes] = response.aiter_bytes()
+
+    def set_cookies(self) -> Sequence[str]:
+        return self._response.headers.get_list("set-cookie")
 
     async def read(self) -> bytes:
         async for data in self._body:
@@ -243,6 +250,9 @@ class _AiohttpResponse:
         self.headers: Mapping[str, str] = response.headers
         self.ended = False
         self._response = response
+
+    def set_cookies(self) -> Sequence[str]:
+        return self._response.headers.getall("set-cookie", ())
 
     async def read(self) -> bytes:
         content = self._response.content

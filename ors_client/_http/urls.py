@@ -151,6 +151,11 @@ def origin(url: str) -> tuple[str, str, int]:
     return _origin(_parse(url))
 
 
+def origin_url(url: str) -> str:
+    """Return the origin of a URL that requests are sent to: "http://127.0.0.1:8000"."""
+    return url[: (url + "/").index("/", url.index("://") + 3)]
+
+
 def follow(current: str, location: str, *, layout: Layout) -> str:
     """Return the URL that a redirect leads to, which is one of the same origin and within the layout.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 
 import anyio
 
@@ -23,9 +22,10 @@ from ors_client._errors import (
     TransportError,
 )
 from ors_client._http.cancellation import run_shielded
+from ors_client._http.cookies import SessionCookies
 from ors_client._http.credentials import Secrets
 from ors_client._http.transport import BodySecretsRefused
-from ors_client._protocol.operations import Address, Episode, create, create_session
+from ors_client._protocol.operations import Address, Episode, Operation, create, create_session
 from ors_client._protocol.retry import backoff
 from ors_client._types import JSONValue
 
@@ -88,34 +88,26 @@ class SessionCreation:
         for attempt in range(transport.retry.attempts):
             if attempt:
                 await anyio.sleep(backoff(transport.retry, attempt))
-            tracked: list[TrackedSession] = []
-
-            def register(session_id: str, tracked: list[TrackedSession] = tracked) -> None:
-                tracked.append(server.keepalive.register(session_id, deployment=deployment))
-                self.session_id, self.tracked = session_id, tracked[0]
-
-            await transport.send(
-                ask_for_id, on_result=register, on_capacity_error=server.discovery.release_idle_sessions
-            )
+            tracked = await self._create_id(ask_for_id)
             try:
                 if self.address is None:
-                    self.address = await server.address(self._key, session_id=self.session_id)
-                await self._create(self.address, tracked[0], header, body)
+                    self.address = await server.address(self._key, session=tracked)
+                await self._create(self.address, tracked, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
                 # id without an episode can't be pinged, and costs nothing.
                 reason = error.reason
-                server.keepalive.unregister(tracked[0])
+                server.keepalive.unregister(tracked)
                 self.tracked = None
             except OutcomeUnknown as error:
                 # On openreward a second /create during a slow constructor runs a second constructor, and ends in 400:
                 # this id is given up, and deleted once more when the constructor may have registered it.
                 reason = error.reason
-                server.keepalive.delete_later(tracked[0])
+                server.keepalive.delete_later(tracked)
                 self.tracked = None
             except ORSError as error:
                 self.tracked = None
-                await remove(server, tracked[0])
+                await remove(server, tracked)
                 raise await self._explained(error) from error
             else:
                 return
@@ -126,6 +118,23 @@ class SessionCreation:
             url=transport.target.layout.sessions,
         )
 
+    async def _create_id(self, operation: Operation[str]) -> TrackedSession:
+        """Get a session's id, which from then on will be deleted."""
+        created: list[TrackedSession] = []
+        cookies = SessionCookies()
+        deployment = self._server.deployment_of(self._key)
+
+        def register(session_id: str) -> None:
+            created.append(self._server.keepalive.register(session_id, deployment=deployment, cookies=cookies))
+            self.session_id, self.tracked = session_id, created[0]
+
+        await self._server.transport.send(
+            operation.with_cookies(cookies),
+            on_result=register,
+            on_capacity_error=self._server.discovery.release_idle_sessions,
+        )
+        return created[0]
+
     async def _create(
         self, address: Address, tracked: TrackedSession, header: str | None, body: Mapping[str, str] | None
     ) -> None:
@@ -133,14 +142,19 @@ class SessionCreation:
             tracked.create_pending = False
 
         send = self._server.transport.send
-        make = partial(create, address, tracked.session_id, self._episode)
+
+        def make(*, body: Mapping[str, str] | None) -> Operation[None]:
+            return tracked.own(
+                create(address, tracked.session_id, self._episode, secrets_header=header, secrets_body=body)
+            )
+
         tracked.create_pending = tracked.create_sent = True
         try:
             try:
-                await send(make(secrets_header=header, secrets_body=body), on_result=on_answer)
+                await send(make(body=body), on_result=on_answer)
             except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
                 self._server.refused_body_secrets()
-                await send(make(secrets_header=header), on_result=on_answer)
+                await send(make(body=None), on_result=on_answer)
         except OutcomeUnknown:
             raise
         except ORSError as error:  # the server's answer, or the certainty that it saw no request

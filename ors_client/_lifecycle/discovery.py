@@ -14,6 +14,7 @@ from typing import TypeVar
 import anyio
 
 from ors_client._errors import SessionLost, StatusError
+from ors_client._http.cookies import SessionCookies
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Operation, create_session
 
@@ -43,9 +44,9 @@ class DiscoverySession:
         self.users = 0
         self.used_at = time.monotonic()
 
-    def __enter__(self) -> str:
+    def __enter__(self) -> TrackedSession:
         self.users += 1
-        return self.tracked.session_id
+        return self.tracked
 
     def __exit__(self, *_: object) -> None:
         self.users -= 1
@@ -104,8 +105,8 @@ class Discovery:
             async with self._creating:
                 session = self._sessions.get(deployment) or await self._create(deployment)
         try:
-            with session as session_id:
-                return await self._transport.send(make(session_id))
+            with session as tracked:
+                return await self._transport.send(tracked.own(make(tracked.session_id)))
         except SessionLost:
             session.lost = True
             self._discard(session, deployment)
@@ -114,16 +115,19 @@ class Discovery:
 
     async def _create(self, deployment: str | None) -> DiscoverySession:
         created: list[DiscoverySession] = []
+        cookies = SessionCookies()
 
         def keep(session_id: str) -> None:  # also where the caller is cancelled meanwhile: the next one may use it
             idle_after = min(_IDLE_SECONDS, _IDLE_INTERVALS * self._keepalive.policy.interval)
-            tracked = self._keepalive.register(session_id, deployment=deployment)
+            tracked = self._keepalive.register(session_id, deployment=deployment, cookies=cookies)
             session = self._sessions[deployment] = DiscoverySession(tracked, idle_after=idle_after)
             self._keepalive.later(idle_after, partial(self._delete_if_idle, session, deployment))
             created.append(session)
 
         await self._transport.send(
-            create_session(deployment=deployment), on_result=keep, on_capacity_error=self.release_idle_sessions
+            create_session(deployment=deployment).with_cookies(cookies),
+            on_result=keep,
+            on_capacity_error=self.release_idle_sessions,
         )
         return created[0]
 

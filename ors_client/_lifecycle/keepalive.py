@@ -19,8 +19,9 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from ors_client._config import KeepalivePolicy
 from ors_client._errors import (
@@ -33,12 +34,15 @@ from ors_client._errors import (
     TransportError,
 )
 from ors_client._http.background import EXIT_SECONDS, Background
+from ors_client._http.cookies import SessionCookies
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
 from ors_client._protocol.retry import is_missing_route
 
 _logger = logging.getLogger("ors_client")
+
+T = TypeVar("T")
 
 # Seconds between the tries to delete a session in the background. A broken connection is no reason to wait; the last
 # outlives a server's restart.
@@ -75,6 +79,7 @@ class TrackedSession:
         refused: Its `/create` was refused, so that there may be nothing but the id to give back.
         deleted: The server confirmed its deletion, whoever asked. It may be deleted again where it may yet begin.
         liveness_check: What tells a server without a ping route from one that is not there; set while it is pinged.
+        cookies: What its answers have set, from the `/create_session` that made it on.
     """
 
     session_id: str
@@ -88,6 +93,11 @@ class TrackedSession:
     refused: bool = False
     deleted: bool = False
     liveness_check: Operation[object] | None = None
+    cookies: SessionCookies = field(default_factory=SessionCookies)
+
+    def own(self, operation: Operation[T]) -> Operation[T]:
+        """Return an operation of this session with the session's cookies."""
+        return operation.with_cookies(self.cookies)
 
 
 async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
@@ -97,10 +107,10 @@ async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitab
     """
     if tracked.create_sent or not split:
         with contextlib.suppress(SessionLost):
-            await send(delete(tracked.session_id, deployment=tracked.deployment))
+            await send(tracked.own(delete(tracked.session_id, deployment=tracked.deployment)))
     if split or tracked.refused or not tracked.create_sent:
         try:
-            await send(delete_session(tracked.session_id, deployment=tracked.deployment))
+            await send(tracked.own(delete_session(tracked.session_id, deployment=tracked.deployment)))
         except SessionLost:
             pass
         except StatusError as error:
@@ -149,9 +159,11 @@ class Keepalive:
         """Whether there is a thread to end."""
         return self._thread is not None
 
-    def register(self, session_id: str, *, deployment: str | None = None) -> TrackedSession:
+    def register(
+        self, session_id: str, *, deployment: str | None = None, cookies: SessionCookies | None = None
+    ) -> TrackedSession:
         """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
-        tracked = TrackedSession(session_id, deployment)
+        tracked = TrackedSession(session_id, deployment, cookies=cookies or SessionCookies())
         with self._guard:
             self._running()
             self._ledger[session_id] = tracked
@@ -284,7 +296,7 @@ class Keepalive:
         ping was ever answered, the server answers another request now, and a second ping gets a 404 after it. Otherwise
         the 404 is a fault like others: the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
         """
-        asked = ping(tracked.session_id, deployment=tracked.deployment)
+        asked = tracked.own(ping(tracked.session_id, deployment=tracked.deployment))
         try:
             await transport.send_once(asked)
         except StatusError as error:
@@ -341,8 +353,8 @@ class Keepalive:
         if tracked.create_pending:
             # An episode that answers has begun, and does not begin again. Before, openreward answers 404.
             with contextlib.suppress(ORSError):
-                await transport.send_once(ping(tracked.session_id, deployment=tracked.deployment))
-                tracked.create_pending = False
+                await transport.send_once(tracked.own(ping(tracked.session_id, deployment=tracked.deployment)))
+                tracked.create_pending = tracked.deleted = False  # a deletion before was of an id without an episode
         await end(tracked, transport.send_once, split=self._split)
 
     async def _delete_all(self, transport: Transport) -> None:

@@ -28,7 +28,7 @@ from ors_client._protocol.operations import Address, Operation, list_environment
 from ors_client._protocol.retry import is_missing_route
 
 from .discovery import Discovery
-from .keepalive import Keepalive
+from .keepalive import Keepalive, TrackedSession
 from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
@@ -98,12 +98,12 @@ class Server:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
         return key not in self._addresses and self.discovery.needs_session_id(self.deployment_of(key))
 
-    async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
+    async def names(self, deployment: str | None = None, *, session: TrackedSession | None = None) -> list[str]:
         """Return the names of the environments, asked once.
 
         Args:
             deployment: Of the catalogue.
-            session_id: One to ask with, if it takes any; by default one for discovery.
+            session: One to ask with, if it takes any; by default one for discovery.
         """
 
         def ask(session_id: str | None) -> Operation[list[str]]:
@@ -113,7 +113,9 @@ class Server:
         async with self._learning:
             if deployment not in self._names:
                 self._names[deployment] = await (
-                    self.discovery.send(ask, deployment) if session_id is None else self.transport.send(ask(session_id))
+                    self.discovery.send(ask, deployment)
+                    if session is None
+                    else self.transport.send(session.own(ask(session.session_id)))
                 )
             return self._names[deployment]
 
@@ -125,8 +127,8 @@ class Server:
                 del self._addresses[key]
         return await self.names(deployment)
 
-    async def address(self, key: EnvironmentKey, *, session_id: str | None = None) -> Address:
-        """Find the environment that a caller means, with a session's id where one is lent.
+    async def address(self, key: EnvironmentKey, *, session: TrackedSession | None = None) -> Address:
+        """Find the environment that a caller means, with a session where one is lent.
 
         Raises:
             EnvironmentNotFound: There are several, and none or another was named.
@@ -138,7 +140,7 @@ class Server:
         deployment = self.deployment_of(key)
         wanted = key.variant if deployment is not None or key.variant is not None else key.name
         try:
-            available = await self.names(deployment, session_id=session_id)
+            available = await self.names(deployment, session=session)
         except StatusError as error:
             if (wanted is None and deployment is None) or not is_missing_route(error):
                 raise

@@ -10,9 +10,9 @@ Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from ors_client._config import Limits
@@ -64,6 +64,22 @@ def _path(environment: str, endpoint: str) -> str:
     return f"/{quote(environment, safe='')}/{endpoint}" if environment else f"/{endpoint}"
 
 
+class Cookies(Protocol):
+    """The cookies of one session."""
+
+    def clear(self) -> None:
+        """Forget all."""
+        ...
+
+    def header(self, url: str) -> str | None:
+        """Return the value of `Cookie` for a request to `url`, or `None`."""
+        ...
+
+    def store(self, url: str, lines: Sequence[str]) -> None:
+        """Keep what the `Set-Cookie` headers of an answer from `url` set."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[Result_co]):
     """One request of the standard.
@@ -83,6 +99,7 @@ class Operation(Generic[Result_co]):
         raised: Makes the error for a stream's `error` event.
         authenticated: The API key goes with it.
         follows: It is sent again to where a redirect leads; otherwise a redirect is an answer.
+        cookies: Go with it, and keep what its answer sets; of the session that it belongs to, or makes.
     """
 
     method: str
@@ -99,6 +116,11 @@ class Operation(Generic[Result_co]):
     raised: Callable[[str], ORSError] | None = None
     authenticated: bool = True
     follows: bool = True
+    cookies: Cookies | None = field(default=None, repr=False, compare=False)
+
+    def with_cookies(self, cookies: Cookies) -> Operation[Result_co]:
+        """Return this operation with its session's cookies."""
+        return replace(self, cookies=cookies)
 
     @property
     def name(self) -> str:
