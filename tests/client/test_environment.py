@@ -225,11 +225,11 @@ async def test_id_that_two_threads_give_back_at_one_moment_is_deleted():
 
     async with connected(Peer({"POST /num_tasks": count})) as client:
         await client.environment("env").num_tasks("train")
-        server = client._server
-        [(_, known)] = server._discovery_sessions.items()
-        server._discovery_sessions = Contested(server._discovery_sessions)
+        discovery = client._server._discovery
+        [(_, known)] = discovery._sessions.items()
+        discovery._sessions = Contested(discovery._sessions)
         known.rest = 0.0
-        server._give_back(known, None)
+        discovery._give_back(known, None)
         with anyio.fail_after(30):
             while client.open_sessions:  # noqa: ASYNC110 - of another thread
                 await anyio.sleep(0.01)
