@@ -3,7 +3,6 @@
 from ors_client._http.background import LoopThread, wait
 from ors_client._http.credentials import Secrets, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
-from ors_client._http.urls import CATALOGUE
 
 from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
@@ -11,7 +10,6 @@ from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
 from .json_schema import SchemaResolver, mapping, sequence
 
 __all__ = [
-    "CATALOGUE",
     "REFUSALS",
     "BlockRecorder",
     "CallEntry",

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client._shared import CATALOGUE, LoopThread, OwnProcess, Secrets, credentials_in, secret_values
+from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, secret_values
 from ors_client.record import EpisodeRecord, RecordWriter, redacted
 from trl_bridge._settings import Settings
 
@@ -87,7 +87,7 @@ class Runtime:
         servers: list[Server] = []
         for place in settings.servers:
             client = AsyncClient(
-                CATALOGUE if place is None else place,
+                *(() if place is None else (place,)),  # left out, it is the catalogue
                 api_key=settings.api_key,
                 retry=settings.retry,
                 keepalive=settings.keepalive,
