@@ -102,6 +102,7 @@ class Limits:
         result_bytes: Of one answer, streamed or not, on the wire and decoded.
         events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
         tools: In one list of tools.
+        tasks: In one list of tasks that are asked for one by one, as the server tells their number only.
         schema_depth: Of nesting in a tool's schema or any other JSON.
         redirects: Followed for one request, within the same origin only.
     """
@@ -109,6 +110,7 @@ class Limits:
     result_bytes: int = 64 * 2**20
     events: int = 100_000
     tools: int = 1_000
+    tasks: int = 1_000_000
     schema_depth: int = 200
     redirects: int = 3
 

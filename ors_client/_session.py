@@ -29,7 +29,7 @@ from ._errors import (
 from ._http.backends import Timing
 from ._http.credentials import Secrets
 from ._http.deadline import Deadline
-from ._lifecycle.creation import SessionCreation, remove
+from ._lifecycle.creation import SessionCreation, TaskSource, remove
 from ._lifecycle.keepalive import Keepalive, TrackedSession
 from ._lifecycle.limiter import SessionPermit
 from ._lifecycle.server import EnvironmentKey, Server
@@ -81,6 +81,7 @@ class AsyncSession:
         key: EnvironmentKey,
         task: Task | TaskRef,
         *,
+        source: TaskSource | None = None,
         secrets: Secrets | None = None,
         toolset: str | None = None,
         env_overrides: Mapping[str, JSONValue] | None = None,
@@ -88,7 +89,7 @@ class AsyncSession:
         self._server = server
         self._permit: SessionPermit | None = None
         self._creation = SessionCreation(
-            server, key, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides
+            server, key, _episode(task, toolset), source=source, secrets=secrets, env_overrides=env_overrides
         )
         self._setup: EnvironmentSetup | None = None
         self._state = "new"

@@ -7,8 +7,9 @@ what the episode is for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import anyio
 
@@ -27,12 +28,24 @@ from ors_client._http.credentials import Secrets
 from ors_client._http.transport import BodySecretsRefused
 from ors_client._protocol.operations import Address, Episode, Operation, create, create_session
 from ors_client._protocol.retry import backoff
-from ors_client._types import JSONValue
+from ors_client._types import JSONValue, Task
 
 from .keepalive import TrackedSession, end
 from .server import EnvironmentKey, Server
 
 _logger = logging.getLogger("ors_client")
+
+
+class TaskSource(NamedTuple):
+    """What is known of a task that is named by split and index.
+
+    Args:
+        find: Looks it up.
+        explain: Says what there is where it is missing.
+    """
+
+    find: Callable[[], Awaitable[Task]]
+    explain: Callable[[StatusError], Awaitable[StatusError]]
 
 
 class SessionCreation:
@@ -42,6 +55,7 @@ class SessionCreation:
         server: Where.
         key: Which environment.
         episode: What to start.
+        source: Of its task, where that is named by split and index.
         secrets: For the environment.
         env_overrides: For its container.
     """
@@ -52,6 +66,7 @@ class SessionCreation:
         key: EnvironmentKey,
         episode: Episode,
         *,
+        source: TaskSource | None,
         secrets: Secrets | None,
         env_overrides: Mapping[str, JSONValue] | None,
     ) -> None:
@@ -64,6 +79,7 @@ class SessionCreation:
         self._server = server
         self._key = key
         self._episode = episode
+        self._source = source
         self._secrets = secrets
         self._env_overrides = env_overrides
 
@@ -141,26 +157,42 @@ class SessionCreation:
         def on_answer(_: None = None) -> None:
             tracked.create_pending = False
 
-        send = self._server.transport.send
-
-        def make(*, body: Mapping[str, str] | None) -> Operation[None]:
-            return tracked.own(
-                create(address, tracked.session_id, self._episode, secrets_header=header, secrets_body=body)
-            )
-
-        tracked.create_pending = tracked.create_sent = True
+        if self._server.needs_task_spec:
+            await self._look_up_spec()
         try:
-            try:
-                await send(make(body=body), on_result=on_answer)
-            except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
-                self._server.refused_body_secrets()
-                await send(make(body=None), on_result=on_answer)
+            while True:
+                operation = create(address, tracked.session_id, self._episode, secrets_header=header, secrets_body=body)
+                tracked.create_pending = tracked.create_sent = True
+                try:
+                    await self._server.transport.send(tracked.own(operation), on_result=on_answer)
+                except StatusError as error:  # a refused request left nothing behind
+                    on_answer()
+                    body = await self._adapt(error, body)
+                else:
+                    return
         except OutcomeUnknown:
             raise
         except ORSError as error:  # the server's answer, or the certainty that it saw no request
             on_answer()
             tracked.refused = isinstance(error, StatusError)
             raise
+
+    async def _adapt(self, refusal: StatusError, body: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Return the secrets for the body of another try, where this server takes the request in another shape."""
+        if isinstance(refusal, BodySecretsRefused) and body is not None:  # it reads the header
+            self._server.refused_body_secrets()
+            return None
+        if self._source is not None and self._episode.spec is None and _demands_spec(refusal):
+            await self._look_up_spec()
+            self._server.needs_task_spec = True
+            return body
+        raise refusal
+
+    async def _look_up_spec(self) -> None:
+        """Name the task by its specification, for servers that take no index."""
+        if self._source is not None:
+            task = await self._source.find()
+            self._episode = Episode(spec=task.spec, toolset=self._episode.toolset)
 
     async def _explained(self, error: ORSError) -> ORSError:
         if self.address is None or not isinstance(error, StatusError):
@@ -174,7 +206,12 @@ class SessionCreation:
             )
         if error.status == 500:
             return SetupFailed(error.detail, url=error.url, session_id=error.session_id)
-        return error
+        return error if self._source is None else await self._source.explain(error)
+
+
+def _demands_spec(error: StatusError) -> bool:
+    # So does the server that the standard's page shows.
+    return error.status in {400, 422} and "task_spec" in error.detail
 
 
 async def remove(server: Server, tracked: TrackedSession) -> None:

@@ -1,10 +1,10 @@
-"""Keeps sessions alive, and deletes those that nobody else can, on a thread and connections of its own.
+"""Keeps sessions alive, and deletes those that nobody else can, on a thread with connections of its own.
 
 A running tool call does not refresh a session on the servers, a training step can block the caller's event loop for
-minutes, and a busy pool has no room for a ping. So each client has one thread with one event loop, which pings all of
-its sessions, each at a moment of its own. The same thread holds the ledger of sessions that are open on the server: it
-still runs when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here,
-at the latest when the client is closed or the interpreter exits.
+minutes, and a busy pool would let a ping wait. So each client has one thread with one event loop, which pings all of
+its sessions, each at a moment of its own. The same thread tracks which sessions are open on the server: it still runs
+when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here, at the
+latest when the client is closed or the interpreter exits.
 
 It judges one thing, when a session counts as lost. What is called back is called on this thread.
 """
@@ -65,7 +65,7 @@ _FAILURES = 3
 
 @dataclass(slots=True, eq=False)
 class TrackedSession:
-    """A session that is open on the server, as the ledger knows it.
+    """A session that is open on the server.
 
     Args:
         session_id: Its id.
@@ -138,7 +138,7 @@ class Keepalive:
         self._split = split
         self._close = close
         self._make_transport = make_transport
-        self._ledger: dict[str, TrackedSession] = {}
+        self._sessions: dict[str, TrackedSession] = {}
         self._numbers = itertools.count(1)
         # Deployments: those that answered a ping, so that they have a route for it, and those found to have none.
         self._pinged: set[str | None] = set()
@@ -146,13 +146,13 @@ class Keepalive:
         self._thread: Background | None = None
         self._closed = False
         self._process = OwnProcess()
-        # Guards that one thread is started, and that nothing is entered once the last deletions are chosen. It is
-        # re-entrant as a garbage collection within it may abandon a session.
+        # Guards that one thread is started, and that nothing is registered once the last deletions are chosen. It is
+        # re-entrant, as a garbage collection within it may finalize a session.
         self._guard = threading.RLock()
 
     def __len__(self) -> int:
         """Return how many sessions are open, as far as is known."""
-        return len(self._ledger)
+        return len(self._sessions)
 
     @property
     def running(self) -> bool:
@@ -162,11 +162,11 @@ class Keepalive:
     def register(
         self, session_id: str, *, deployment: str | None = None, cookies: SessionCookies | None = None
     ) -> TrackedSession:
-        """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
+        """Track a session: from now on it will be deleted, by its owner or here."""
         tracked = TrackedSession(session_id, deployment, cookies=cookies or SessionCookies())
         with self._guard:
             self._running()
-            self._ledger[session_id] = tracked
+            self._sessions[session_id] = tracked
         return tracked
 
     def watch(
@@ -191,9 +191,9 @@ class Keepalive:
         self._running().post(lambda thread: self._schedule_ping(tracked.due, thread, tracked))
 
     def unregister(self, tracked: TrackedSession) -> None:
-        """Strike a session that the server confirmed deleted, or lost."""
+        """Stop tracking a session that the server confirmed deleted, or lost."""
         tracked.on_lost = None
-        self._ledger.pop(tracked.session_id, None)
+        self._sessions.pop(tracked.session_id, None)
 
     def delete_later(self, tracked: TrackedSession) -> None:
         """Delete a session in the background; more than once where it may yet begin."""
@@ -215,10 +215,10 @@ class Keepalive:
         if thread is None or not self._process.is_current:
             return
         seconds = self._close if within is None else within
-        for tracked in list(self._ledger.values()):  # others strike theirs meanwhile
+        for tracked in list(self._sessions.values()):  # others unregister theirs meanwhile
             tracked.on_lost = None
         thread.finish(self._delete_all, within=seconds)
-        for tracked in list(self._ledger.values()):
+        for tracked in list(self._sessions.values()):
             self._report(tracked, "the client was closed")
 
     # --- On the thread -----------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class Keepalive:
         else:
             self._report(tracked, problem)
             return
-        # It stays in the ledger meanwhile, so that a client which closes looks after it.
+        # It stays tracked meanwhile, so that a client which closes looks after it.
         for delay in _DELETE_LATER:
             if not tracked.create_pending:
                 break
@@ -359,14 +359,14 @@ class Keepalive:
 
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(tracked: TrackedSession) -> None:
-            with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
+            with contextlib.suppress(Exception):  # the top of a thread: what is still tracked is reported
                 await self._delete_until_confirmed(transport, tracked)
                 while tracked.create_pending:
                     await asyncio.sleep(_LOOK_EVERY)
                     await self._delete_until_confirmed(transport, tracked)
                 self.unregister(tracked)
 
-        await asyncio.gather(*(confirm(tracked) for tracked in list(self._ledger.values())))
+        await asyncio.gather(*(confirm(tracked) for tracked in list(self._sessions.values())))
 
     async def _delete_until_confirmed(self, transport: Transport, tracked: TrackedSession) -> None:
         """Delete a session, again after each fault of the network: while the client closes there is time for it."""
@@ -379,7 +379,7 @@ class Keepalive:
                 return
 
     def _report(self, tracked: TrackedSession, problem: str) -> None:
-        if self._ledger.pop(tracked.session_id, None) is not None and not tracked.deleted:
+        if self._sessions.pop(tracked.session_id, None) is not None and not tracked.deleted:
             self.leaked += 1
             _logger.warning(
                 "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",

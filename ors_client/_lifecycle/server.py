@@ -71,6 +71,8 @@ class Server:
         )
         self.missing: set[Route] = set()
         """Routes that were found not to be there."""
+        self.needs_task_spec = False
+        """Whether it takes a task's specification only, and no split and index."""
         self._present: set[Route] = set()
         self.open = True
         self._process = OwnProcess()

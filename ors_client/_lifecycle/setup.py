@@ -1,4 +1,4 @@
-"""A session's environment on its way to being ready: what answers only then, and how a setup that failed is told.
+"""A session's environment on its way to being ready: what answers only then, and how a setup that failed is recognised.
 
 Setup begins when the episode does and may take minutes. Nothing here steps the episode.
 """

@@ -89,7 +89,7 @@ class Uploader:
 
     Attributes:
         uploaded: How many events the catalogue has taken.
-        dropped: How many found no room in the queue, or came too late.
+        dropped: How many did not fit in the queue, or came too late.
         failed: How many could not be uploaded.
     """
 
