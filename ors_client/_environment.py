@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import anyio
 
-from ._errors import LimitExceeded, ORSError, StatusError
+from ._errors import LimitExceeded, ORSError, StatusError, one_line
 from ._http.credentials import Secrets
 from ._lifecycle.creation import TaskSource
 from ._lifecycle.server import EnvironmentKey, Server
@@ -63,7 +63,8 @@ class TaskMissing(StatusError):
     ) -> None:
         self.status = status
         self.detail = problem if detail is None else detail
-        ORSError.__init__(self, problem, url=url, session_id=session_id)
+        answer = "" if detail is None else f" The server answered HTTP {status}: {one_line(detail).rstrip('.')}."
+        ORSError.__init__(self, problem + answer, url=url, session_id=session_id)
 
 
 class AsyncEnvironment:
