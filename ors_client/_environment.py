@@ -39,6 +39,8 @@ T = TypeVar("T")
 _TOGETHER = 16
 
 
+_LISTING = 500  # characters of the names of splits in a message
+
 # What servers answer where there is no such split or task; 500 is what openreward 0.1.50 makes of an `IndexError`.
 _MISSING = frozenset({400, 404, 422, 500})
 
@@ -344,7 +346,10 @@ class AsyncEnvironment:
         try:
             names = [one.name for one in await self.list_splits()]
             if names and split not in names:
-                problem = f"There is no split {split!r}; there are: {', '.join(map(repr, names))}."
+                listed = self._server.transport.show(
+                    ", ".join(map(repr, names))
+                )  # before it is cut, maybe within a key
+                problem = f"There is no split {split!r}; there are: {one_line(listed, _LISTING)}."
             else:
                 wanted = [index for index in indices if index is not None]
                 count = await self.num_tasks(split) if wanted else 0

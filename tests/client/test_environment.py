@@ -399,6 +399,15 @@ async def test_split_that_does_not_exist_is_told_with_those_that_do():
                 await wrong
 
 
+async def test_split_that_echoes_the_key_does_not_show_it():
+    peer = refusing()
+    peer._answers["GET /splits"] = httpx.Response(200, json=["sk-secret-123"])
+    async with connected(peer, api_key="sk-secret-123") as client:
+        with pytest.raises(StatusError, match="no split 'tran'") as caught:
+            await client.environment().num_tasks("tran")
+    assert "sk-secret-123" not in str(caught.value)
+
+
 async def test_refusal_of_a_task_that_is_there_stays_as_it_is():
     async with connected(refusing()) as client:
         for wrong in (client.environment().get_task("train", 63), client.environment().list_tasks("train")):
