@@ -225,6 +225,7 @@ def test_specification_is_asked_for_where_there_is_a_record_only(make_spec, coun
     assert counted.count("POST", "/task") == 0
 
 
+@pytest.mark.slow
 def test_record_written_by_another_process_has_the_specification(make_spec, ours, path):
     spec = make_spec(ours.url, env_name="echoenvironment", num_tasks=1, record=path)
     factory = spec.environment_factory
@@ -399,6 +400,7 @@ def train(folder, url, record=None):
     return [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*IGNORED)
 def test_record_of_a_training_gives_a_page_with_images_and_a_replay_with_images_and_tasks(make_spec, ours, tmp_path):
     path = tmp_path / "episodes.jsonl"

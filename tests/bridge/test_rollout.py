@@ -651,6 +651,7 @@ def test_arguments_that_no_record_can_hold_cost_neither_the_score_nor_the_record
     eventually(lambda: ours.live() == [])
 
 
+@pytest.mark.slow
 def test_record_that_another_process_holds_holds_up_one_answer_for_a_while(make_spec, ours, tmp_path, caplog):
     path = tmp_path / "episodes.jsonl"
     spec = make_spec(ours.url, env_name="echoenvironment", record=path)

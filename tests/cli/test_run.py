@@ -243,6 +243,7 @@ def closed_port():
         yield taken.getsockname()[1]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "path", "said", "hint"),
     [
