@@ -322,7 +322,7 @@ class Episode:
             return OVER
         entry.add_output(output)
         content = self._show(output.blocks, images=self.runtime.settings.images)
-        if self.log.finished:
+        if output.finished:
             self.end()
         return content.value
 
