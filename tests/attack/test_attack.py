@@ -6,6 +6,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from .grammar import attacks
 from .invariants import attack
 
+# httpcore leaves the generators of a cancelled request to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+
 # A seed of our own for the few that every run tries; `python -m tests.attack` tries others for as long as is wanted.
 FEW = settings(
     max_examples=10,
