@@ -134,7 +134,7 @@ async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None
             except ORSError as error:
                 seen.error = error
         seen.leaked = client.leaked_sessions
-        proxy.on_answer()
+        proxy.settle()
         seen.times = [request.arrived for request in proxy.find(endpoint.method, endpoint.path)]
         seen.calls = proxy.count("POST", "/call")
         seen.sessions = {request.header("X-Session-ID") or "" for request in proxy.find("POST", "/create")}

@@ -133,7 +133,7 @@ def test_error_page_without_end_is_read_no_further_than_its_beginning(ours: Serv
         proxy.add(Rule("GET", "/list_environments", _Page()))
         with pytest.raises(StatusError, match="HTTP 418"):
             client.list_environments()
-        proxy.on_answer()
+        proxy.settle()
         assert proxy.find("GET", "/list_environments")[0].sent < 32 * MEGABYTE
 
 
