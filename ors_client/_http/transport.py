@@ -30,13 +30,12 @@ from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
 from .redaction import Redactor
-from .sse import EventParser
+from .sse import read_events
 from .urls import Target, follow
 
 T = TypeVar("T")
 
 _ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
-# After the result, a stream is read to its end, since only then can its connection be used again.
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 64 * 2**10
 
@@ -276,26 +275,28 @@ class Transport:
         return self._conclude(operation, stream)
 
     async def _follow(self, response: HTTPResponse, stream: Stream, deadline: _AttemptDeadline) -> None:
-        """Read a stream to its end, or for a moment beyond its outcome."""
-        parser = EventParser()
-        size = drained = 0
-        while not response.ended:
-            data = await response.read()
-            if not data:
-                continue
-            deadline.heard()
-            if deadline.draining:
-                drained += len(data)
-                if drained > _DRAIN_BYTES:
-                    return
+        """Read a stream to its outcome, or to its end."""
+        size = 0
+
+        async def read() -> bytes:
+            nonlocal size
+            data = b""
+            while not data and not response.ended:
+                data = await response.read()
+            if data:
+                deadline.heard()
             size += len(data)
             if size > self.limits.result_bytes:
                 raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
-            for event, text in parser.feed(data):
-                stream.receive(event, text)
-            if stream.outcome is not None and not response.ended:
-                deadline.drain()
-        parser.finish()
+            return data
+
+        def receive(event: str, text: str) -> bool:
+            stream.receive(event, text)
+            return stream.outcome is not None
+
+        await read_events(read, receive)
+        if not response.ended:
+            await _drain(response, deadline)
 
     async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline, *, maximum: int | None = None) -> str:
         """Read a whole body; with `maximum`, its beginning, fit to be shown."""
@@ -408,6 +409,14 @@ class _AttemptDeadline(Deadline):
 def _resuming(body: bytes, task_id: str) -> bytes:
     # The body is ours, a JSON object; writing the id into its end spares parsing arguments that may be large.
     return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
+
+
+async def _drain(response: HTTPResponse, deadline: _AttemptDeadline) -> None:
+    """Read what follows the outcome, for a moment: only at its end can a connection be used again."""
+    deadline.drain()
+    size = 0
+    while not response.ended and size <= _DRAIN_BYTES:
+        size += len(await response.read())
 
 
 async def _close(response: HTTPResponse) -> None:
