@@ -108,9 +108,9 @@ class Transport:
 
         Args:
             operation: What to send.
-            settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
+            on_result: Called with the answer's value as soon as it is known. With it, a request that is on its way when
                 the caller is cancelled is waited for, for `Timeouts.close` seconds.
-            crowded: Called each time the server says that it has no room, before the operation is sent again.
+            on_capacity_error: Called each time the server says that it has no room, before the operation is sent again.
             times: Where to note what was not the server's time.
 
         Raises:
@@ -120,7 +120,7 @@ class Transport:
         try:
             return await self._send(operation, on_result, on_capacity_error, times)
         except ORSError as error:
-            raise self._placed(error, operation) from error.__cause__
+            raise self._with_location(error, operation) from error.__cause__
         finally:
             timing.reset(token)
 
@@ -130,11 +130,11 @@ class Transport:
             result = await self._attempt(operation, None)
             if isinstance(result, FailedAttempt):
                 asked_later = not result.delivered and result.status is not None
-                asked_later |= result.silent == "response" and operation.awaits_setup
+                asked_later |= result.silent == "response" and operation.waits_for_setup
                 raise (RetryLater if asked_later else TransportError)(operation.name, reason=result.reason)
             return self._parse(operation, result)
         except ORSError as error:
-            raise self._placed(error, operation) from error.__cause__
+            raise self._with_location(error, operation) from error.__cause__
 
     async def loop(self) -> Loop:
         """Return the running event loop, which is the connections' own.
@@ -167,7 +167,7 @@ class Transport:
                 result = await self._attempt(operation, stream)
             else:
                 result = await run_shielded(
-                    partial(self._settle, operation, stream, on_result), grace=self.timeouts.close
+                    partial(self._attempt_and_report, operation, stream, on_result), grace=self.timeouts.close
                 )
             if isinstance(result, str):
                 return self._parse(operation, result)
@@ -224,7 +224,7 @@ class Transport:
             advanced=stream is not None and stream.advanced,
         )
 
-    async def _settle(
+    async def _attempt_and_report(
         self, operation: Operation[T], stream: Stream | None, on_result: Callable[[T], object]
     ) -> str | FailedAttempt:
         result = await self._attempt(operation, stream)
@@ -248,7 +248,7 @@ class Transport:
             response = await self._pool.send(operation.method, url, headers, body)
             self._answered = True
             # The others may turn the request into another one.
-            if response.status not in {307, 308} or not operation.follows:
+            if response.status not in {307, 308} or not operation.follows_redirects:
                 return response
             await _close(response)
             url = follow(url, response.headers.get("location", ""), layout=self.target.layout)
@@ -262,10 +262,10 @@ class Transport:
         if not 200 <= response.status < 300:
             return self._judge(operation, response, await self._body(response, deadline, maximum=_ERROR_BODY))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if stream is None or (operation.json_answer and kind == "application/json"):
+        if stream is None or (operation.may_be_json and kind == "application/json"):
             text = await self._body(response, deadline)
             # A page for people comes from something before the server, which saw nothing of the request.
-            return "null" if operation.reads_nothing and kind != "text/html" else text
+            return "null" if operation.ignores_body and kind != "text/html" else text
         if kind != "text/event-stream":
             text = await self._body(response, deadline, maximum=_ERROR_BODY)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
@@ -338,7 +338,7 @@ class Transport:
     def _address(self, operation: Operation[Any]) -> str:
         return self._hosts[operation.host] + operation.path.partition("?")[0]
 
-    def _placed(self, error: ORSError, operation: Operation[Any]) -> ORSError:
+    def _with_location(self, error: ORSError, operation: Operation[Any]) -> ORSError:
         """Add the place to an error, which most who raise one do not know, and keep keys and secrets out of it."""
         return error.at(url=self._address(operation), session_id=operation.session_id, show=self.show)
 
@@ -347,15 +347,15 @@ class Transport:
     def _conclude(self, operation: Operation[Any], stream: Stream) -> str:
         outcome = stream.outcome
         if isinstance(outcome, End):
-            if operation.json_answer and stream.task_id is not None and '"sid"' not in outcome.text:
+            if operation.may_be_json and stream.task_id is not None and '"sid"' not in outcome.text:
                 return json.dumps({"sid": stream.task_id})  # the stream's id is the session's
             return outcome.text
         if isinstance(outcome, Forgotten):
             raise ResultLost(
                 operation.name, reason="the server no longer knows the call", session_id=operation.session_id
             )
-        if isinstance(outcome, Raised) and operation.raised is not None:
-            raise operation.raised(self.show(outcome.text))  # before its message is cut, maybe within a secret
+        if isinstance(outcome, Raised) and operation.make_error is not None:
+            raise operation.make_error(self.show(outcome.text))  # before its message is cut, maybe within a secret
         raise ProtocolError(f"{operation.name} ended without a result")
 
     def _parse(self, operation: Operation[T], text: str) -> T:
@@ -375,8 +375,8 @@ class _AttemptDeadline(Deadline):
 
     def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
-        self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
-        if operation.awaits_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
+        self.limit = "start_up" if operation.waits_for_setup and not operation.idempotent else "response"
+        if operation.waits_for_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
             self.limit = "close"
         self._now = loop.now
         self.began = self.last_heard = loop.now()
