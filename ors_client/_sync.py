@@ -22,7 +22,7 @@ from anyio.from_thread import BlockingPortal
 from ._client import AsyncClient
 from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
-from ._errors import AFTER_FORK, ClientStateError
+from ._errors import OPENED_BEFORE_FORK, ClientStateError
 from ._http.credentials import Secrets
 from ._http.pool import MakeTransport
 from ._http.urls import Layout
@@ -92,7 +92,7 @@ class _Runner:
 
     def __call__(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)
         if self._portal is None:
             raise ClientStateError("The client is not open; use it inside `with Client(...) as client:`.")
         try:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 import anyio
 import httpx
 
-from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError
+from ors_client._errors import CLIENT_CLOSED, OPENED_BEFORE_FORK, ClientStateError
 
 from .backends import (
     AiohttpConnections,
@@ -61,9 +61,9 @@ class Pool:
         if bound is not None and self._process == os.getpid() and bound.is_running():
             return bound
         if self._closed:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
         if bound is not None and self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)
         if bound is not None and not bound.is_closed():
             raise ClientStateError("This client belongs to another event loop; open one for each loop.")
         self._loop, self._process, self._origins, self._routes = Loop.running(), os.getpid(), {}, {}

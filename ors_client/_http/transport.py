@@ -324,13 +324,13 @@ class Transport:
         try:
             body = decode(text, limits=self.limits)
         except (ValueError, ORSError):
-            said = text
+            message = text
         else:
-            said = detail(body)
+            message = detail(body)
             if response.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
-        judgement = judge_status(operation, response.status, response.headers, said, url=url, now=time.time())
+        judgement = judge_status(operation, response.status, response.headers, message, url=url, now=time.time())
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement
@@ -363,8 +363,8 @@ class Transport:
             return operation.parse(decode(text, limits=self.limits))
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
-            said = self.show(str(error)).partition("\n")[0]
-            problem = f"{operation.name} was answered with something else than the standard says ({said})"
+            reason = self.show(str(error)).partition("\n")[0]
+            problem = f"{operation.name} was answered with something else than the standard says ({reason})"
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 

@@ -24,7 +24,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from ors_client._config import KeepalivePolicy
-from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
+from ors_client._errors import (
+    CLIENT_CLOSED,
+    OPENED_BEFORE_FORK,
+    ClientStateError,
+    ORSError,
+    ProtocolError,
+    SessionLost,
+    StatusError,
+)
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
@@ -200,10 +208,10 @@ class Keepalive:
 
     def _running(self) -> Background:
         if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)
         with self._guard:
             if self._closed:
-                raise ClientStateError(CLOSED)
+                raise ClientStateError(CLIENT_CLOSED)
             if self._thread is None:
                 self._thread = Background(self._make_transport, name="ors-client-keepalive")
                 atexit.register(self._at_exit)

@@ -16,8 +16,8 @@ from typing import TypeVar
 import anyio
 
 from ors_client._errors import (
-    AFTER_FORK,
-    CLOSED,
+    CLIENT_CLOSED,
+    OPENED_BEFORE_FORK,
     AuthenticationError,
     BillingError,
     ClientStateError,
@@ -116,9 +116,9 @@ class Server:
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
         if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)
         if not self.open:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
 
     def needs_session_id(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""

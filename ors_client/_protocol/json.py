@@ -126,12 +126,12 @@ def _without_surrogates(value: JSONValue) -> JSONValue:
 
 def detail(value: JSONValue) -> str:
     """Return what an error body says, without the input that a 422 echoes (it may hold a secret)."""
-    said = value.get("detail", value.get("error", value.get("message", ""))) if isinstance(value, dict) else value
-    if isinstance(said, str):
-        return said
-    if isinstance(said, list):
-        return "; ".join(_field_error(item) for item in said)
-    return "" if said is None else json.dumps(said)
+    message = value.get("detail", value.get("error", value.get("message", ""))) if isinstance(value, dict) else value
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list):
+        return "; ".join(_field_error(item) for item in message)
+    return "" if message is None else json.dumps(message)
 
 
 def _field_error(item: JSONValue) -> str:
@@ -144,7 +144,7 @@ def _field_error(item: JSONValue) -> str:
 
 def refuses_body_secrets(value: JSONValue) -> bool:
     """Tell whether a 422 says that this server takes secrets in the header only (openreward from 0.1.70)."""
-    said = value.get("detail") if isinstance(value, dict) else None
-    return isinstance(said, list) and any(
-        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in said
+    message = value.get("detail") if isinstance(value, dict) else None
+    return isinstance(message, list) and any(
+        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in message
     )

@@ -35,7 +35,7 @@ from ors_client._errors import (
     SessionLost,
     StatusError,
     TransportError,
-    tells_of_no_route,
+    means_no_route,
 )
 
 from .operations import Operation
@@ -122,7 +122,7 @@ def is_missing_route(error: StatusError) -> bool:
 
     A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
     """
-    return tells_of_no_route(error.status, error.detail)
+    return means_no_route(error.status, error.detail)
 
 
 def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ors_client._errors import AFTER_FORK, CLOSED, CapacityError, ClientStateError, ORSError, StatusError
+from ors_client._errors import CLIENT_CLOSED, OPENED_BEFORE_FORK, CapacityError, ClientStateError, ORSError, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import environment_id, upload_rollouts, variant_ids
@@ -138,9 +138,9 @@ class Uploader:
     def check(self) -> None:
         """Raise `ClientStateError` where nothing can be uploaded any more."""
         if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)
         if self._closed:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
 
     def put(self, event: Event) -> None:
         """Queue an event, or count it as dropped."""
