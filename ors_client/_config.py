@@ -12,8 +12,8 @@ class Timeouts:
 
     Args:
         connect: For a connection to be made. A server that is up accepts at once; ten seconds cover a busy one.
-        response: For the headers of a plain request, and of a call. Environments answer at once unless their event loop
-            is blocked, which was seen for half a minute.
+        response: For a plain answer to its last byte, and for the headers of a call. Environments answer at once unless
+            their event loop is blocked, which was seen for half a minute.
         silence: For the next byte of a stream. Servers send a keepalive comment every ten seconds, so four were missed.
         start_up: For an environment to set itself up, a starting backend to be ready, room to be free on a full server
             or the next place under `max_sessions`, or a server that has answered before to come back. Containers take

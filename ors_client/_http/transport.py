@@ -36,6 +36,8 @@ from .urls import Target, follow
 T = TypeVar("T")
 
 _ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
+_EXCERPT_SECONDS = 1.0  # for it to come
+_LATE_EXCERPT_SECONDS = 0.5  # for it to come where the limit on the attempt has run out meanwhile
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 64 * 2**10
 
@@ -124,10 +126,15 @@ class Transport:
         finally:
             timing.reset(token)
 
-    async def send_once(self, operation: Operation[T]) -> T:
-        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
+    async def send_once(self, operation: Operation[T], *, within: float | None = None) -> T:
+        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again.
+
+        Args:
+            operation: What to send.
+            within: Seconds that it may take, where that is less than its limit.
+        """
         try:
-            result = await self._attempt(operation, None)
+            result = await self._attempt(operation, None, within=within)
             if isinstance(result, FailedAttempt):
                 asked_later = not result.delivered and result.status is not None
                 asked_later |= result.silent == "response" and operation.waits_for_setup
@@ -192,16 +199,18 @@ class Transport:
 
     # --- One attempt -------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> str | FailedAttempt:
+    async def _attempt(
+        self, operation: Operation[Any], stream: Stream | None, *, within: float | None = None
+    ) -> str | FailedAttempt:
         if stream is not None:
             stream.connect()
         loop = await self._pool.bind()
-        deadline = _AttemptDeadline(self.timeouts, operation, loop)
+        deadline = _AttemptDeadline(self.timeouts, operation, loop, within=within)
         failure: FailedAttempt | None = None
         with deadline:
             try:
                 response = await self._exchange(operation, stream, loop)
-                deadline.heard()
+                deadline.note_progress()
                 try:
                     return await self._read(operation, response, stream, deadline)
                 finally:
@@ -215,8 +224,7 @@ class Transport:
         if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
             return self._conclude(operation, stream)
         if failure is None:
-            seconds = getattr(self.timeouts, deadline.limit)
-            failure = FailedAttempt(f"nothing came for {seconds:g} seconds", delivered=True, silent=deadline.limit)
+            failure = FailedAttempt(deadline.reason, delivered=True, silent=deadline.limit)
         return replace(
             failure,
             waited=loop.now() - deadline.began,
@@ -260,15 +268,16 @@ class Transport:
         if response.status in {301, 302, 303}:
             follow(self._address(operation), response.headers.get("location", ""), layout=self.target.layout)
         if not 200 <= response.status < 300:
-            return self._judge(operation, response, await self._body(response, deadline, maximum=_ERROR_BODY))
+            return self._judge(operation, response, await self._excerpt(response, deadline))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if stream is None or (operation.may_be_json and kind == "application/json"):
             text = await self._body(response, deadline)
             # A page for people comes from something before the server, which saw nothing of the request.
             return "null" if operation.ignores_body and kind != "text/html" else text
         if kind != "text/event-stream":
-            text = await self._body(response, deadline, maximum=_ERROR_BODY)
-            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
+            excerpt = await self._excerpt(response, deadline)
+            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=excerpt)
+        deadline.heard()
         await self._follow(response, stream, deadline)
         if stream.outcome is None:
             return FailedAttempt("the stream ended before its result", delivered=True)
@@ -298,27 +307,28 @@ class Transport:
         if not response.ended:
             await _drain(response, deadline)
 
-    async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline, *, maximum: int | None = None) -> str:
-        """Read a whole body; with `maximum`, its beginning, fit to be shown."""
+    async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline) -> str:
+        """Read the whole body of an answer that is no stream."""
         limit = self.limits.result_bytes
         body = bytearray()
         while not response.ended:
-            data = await response.read()
-            if not data:
-                continue
-            deadline.heard()
-            body += data
-            if maximum is not None and len(body) >= maximum:
-                break
+            body += await response.read()
+            deadline.note_progress()
             if len(body) > limit:
                 raise LimitExceeded("An answer is too long", limit="result_bytes", maximum=limit)
-        if maximum is not None:
-            return self.show(body[:maximum].decode("utf-8", "replace"))
         try:
             return body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
             raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
+
+    async def _excerpt(self, response: HTTPResponse, deadline: _AttemptDeadline) -> str:
+        """Return the beginning of a body, fit to be shown: as much of it as comes within a moment."""
+        body = bytearray()
+        with deadline.for_excerpt():
+            while not response.ended and len(body) < _ERROR_BODY:
+                body += await response.read()
+        return self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
 
     def _judge(self, operation: Operation[Any], response: HTTPResponse, text: str) -> FailedAttempt:
         try:
@@ -369,41 +379,67 @@ class Transport:
 
 
 class _AttemptDeadline(Deadline):
-    """The limit on the present wait of one attempt, and when the server was last heard."""
+    """The limit on the present wait of one attempt, and when the server was last heard.
 
-    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit")
+    A plain answer is due as a whole. A stream has its limit on silence as soon as it has begun.
+    """
 
-    def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
+    __slots__ = ("_end", "_loop_now", "_seconds", "_silence", "began", "last_heard", "limit")
+
+    def __init__(
+        self, timeouts: Timeouts, operation: Operation[Any], loop: Loop, *, within: float | None = None
+    ) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
         self.limit = "start_up" if operation.waits_for_setup and not operation.idempotent else "response"
         if operation.waits_for_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
             self.limit = "close"
-        self._now = loop.now
+        self._loop_now = loop.now
         self.began = self.last_heard = loop.now()
-        super().__init__(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
+        seconds = getattr(timeouts, self.limit)
+        self._seconds = seconds if within is None else min(seconds, within)
         self._silence = timeouts.silence
+        super().__init__(self._seconds, loop=loop, soonest=timeouts.silence if operation.streamed else math.inf)
         # The stream that starts a session may show life for ever and bring nothing; a call may run while it does.
         self._end = self.began + timeouts.start_up if operation.streamed and operation.idempotent else math.inf
-        self.draining = False
+
+    @property
+    def reason(self) -> str:
+        """What to say of an attempt that it ended."""
+        if self.limit == "silence":
+            return f"nothing came for {self._silence:g} seconds"
+        if self.last_heard > self.began:
+            return f"no whole answer came within {self._seconds:g} seconds"
+        return f"nothing came for {self._seconds:g} seconds"
+
+    def note_progress(self) -> None:
+        """Note a sign of life of a plain answer: it is read on, and due all the same."""
+        self.last_heard = self._loop_now()
+        super().note_progress()
 
     def heard(self) -> None:
-        """Note a sign of life: from now on the limit is on silence."""
-        self.last_heard = self._now()
+        """Note a sign of life of a stream: from now on the limit is on silence."""
+        self.last_heard = self._loop_now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
-        if not self.draining and not self.scope.cancel_called:
+        if not self.scope.cancel_called:
             silent = self.last_heard + self._silence
             if silent < self._end:
                 self.limit = "silence"
                 self.reschedule(silent)
             elif self.limit != "start_up":  # set once: setting it again would put off its last look
                 self.limit = "start_up"
+                self._seconds = self._end - self.began
                 self.reschedule(self._end)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
-        if not self.draining:
-            self.draining = True
-            self.reschedule(self._now() + _DRAIN_SECONDS)
+        self.reschedule(self._loop_now() + _DRAIN_SECONDS)
+
+    def for_excerpt(self) -> Deadline:
+        """Return the limit on reading a body of which only the beginning is shown; it takes the place of this one."""
+        now = self._loop_now()
+        until = max(now + _LATE_EXCERPT_SECONDS, min(now + _EXCERPT_SECONDS, self.began + self._seconds))
+        self.reschedule(math.inf)
+        return Deadline(until - now, loop=self._loop)
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

@@ -54,6 +54,9 @@ _GOLDEN = 0.618033988749895
 # thousand sessions are pinged by twenty, which is no load for a server.
 _TOGETHER = 0.02
 
+# Intervals that one ping may take: the next goes out regardless.
+_MOST_BEATS = 2
+
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
 
@@ -282,13 +285,13 @@ class Keepalive:
         """
         asked = ping(tracked.session_id, deployment=tracked.deployment)
         try:
-            await transport.send_once(asked)
+            await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
         except StatusError as error:
             if not self._may_be_missing(tracked, error) or tracked.liveness_check is None:
                 raise
             await _check_alive(transport, tracked.liveness_check)
             try:
-                await transport.send_once(asked)
+                await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
             except StatusError as again:
                 if not self._may_be_missing(tracked, again):
                     raise

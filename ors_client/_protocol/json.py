@@ -144,7 +144,7 @@ def _field_error(item: JSONValue) -> str:
 
 def refuses_body_secrets(value: JSONValue) -> bool:
     """Tell whether a 422 says that this server takes secrets in the header only (openreward from 0.1.70)."""
-    message = value.get("detail") if isinstance(value, dict) else None
-    return isinstance(message, list) and any(
-        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in message
+    errors = value.get("detail") if isinstance(value, dict) else None
+    return isinstance(errors, list) and any(
+        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in errors
     )
