@@ -101,6 +101,9 @@ class Limits:
     Args:
         result_bytes: Of one answer, streamed or not, on the wire and decoded.
         events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
+        items: Of all lists and objects in one answer, counted before it is parsed: each becomes an object of Python,
+            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000.
+        blocks: In one answer, as each becomes a model.
         tools: In one list of tools.
         schema_depth: Of nesting in a tool's schema or any other JSON.
         redirects: Followed for one request, within the same origin only.
@@ -108,6 +111,8 @@ class Limits:
 
     result_bytes: int = 64 * 2**20
     events: int = 100_000
+    items: int = 100_000
+    blocks: int = 5_000
     tools: int = 1_000
     schema_depth: int = 200
     redirects: int = 3

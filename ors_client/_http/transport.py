@@ -22,10 +22,11 @@ from ors_client._config import Limits, RetryPolicy, Timeouts
 from ors_client._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
+from ors_client._protocol.responses import check_blocks
 from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
-from .backends import HTTPResponse, Timing, describe, foreign_errors, timing, was_never_sent
+from .backends import HTTPResponse, Timing, content_coding, describe, foreign_errors, timing, was_never_sent
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
@@ -271,12 +272,14 @@ class Transport:
             return self._judge(operation, response, await self._excerpt(response, deadline))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if stream is None or (operation.may_be_json and kind == "application/json"):
+            _check_coding(response)
             text = await self._body(response, deadline)
             # A page for people comes from something before the server, which saw nothing of the request.
             return "null" if operation.ignores_body and kind != "text/html" else text
         if kind != "text/event-stream":
             excerpt = await self._excerpt(response, deadline)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=excerpt)
+        _check_coding(response)
         deadline.heard()
         await self._follow(response, stream, deadline)
         if stream.outcome is None:
@@ -325,6 +328,8 @@ class Transport:
     async def _excerpt(self, response: HTTPResponse, deadline: _AttemptDeadline) -> str:
         """Return the beginning of a body, fit to be shown: as much of it as comes within a moment."""
         body = bytearray()
+        if content_coding(response.headers):
+            return ""
         with deadline.for_excerpt():
             while not response.ended and len(body) < _ERROR_BODY:
                 body += await response.read()
@@ -370,7 +375,10 @@ class Transport:
 
     def _parse(self, operation: Operation[T], text: str) -> T:
         try:
-            return operation.parse(decode(text, limits=self.limits))
+            value = decode(text, limits=self.limits)
+            if operation.holds_blocks:
+                check_blocks(value, self.limits)
+            return operation.parse(value)
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
             reason = self.show(str(error)).partition("\n")[0]
@@ -440,6 +448,12 @@ class _AttemptDeadline(Deadline):
         until = max(now + _LATE_EXCERPT_SECONDS, min(now + _EXCERPT_SECONDS, self.began + self._seconds))
         self.reschedule(math.inf)
         return Deadline(until - now, loop=self._loop)
+
+
+def _check_coding(response: HTTPResponse) -> None:
+    # A few bytes may unpack to gigabytes, and codings within each other in one step.
+    if coding := content_coding(response.headers):
+        raise ProtocolError(f"An answer came packed ({coding[:40]!r}), which was not asked for")
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

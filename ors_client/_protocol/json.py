@@ -57,12 +57,29 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
 
     Raises:
         ValueError: It is not JSON.
-        LimitExceeded: It is nested deeper than `Limits.schema_depth`.
+        LimitExceeded: It has more items than `Limits.items`, or is nested deeper than `Limits.schema_depth`.
     """
+    _check_items(text, limits)
     try:
         return _decode(text, limits)
     except RecursionError:  # a limit may be set higher than Python can go
         raise _too_deep(limits) from None
+
+
+def _check_items(text: str, limits: Limits) -> None:
+    most = limits.items
+    if _openings_and_commas(text) <= most:
+        return
+    # Those within strings do not count. Without escapes, every second part between quotes is a string; an object of
+    # as many items has two strings for each at most.
+    plain = text.replace("\\\\", "").replace('\\"', "")
+    too_many = plain.count('"') > 4 * most + 4
+    if too_many or _openings_and_commas("".join(plain.split('"')[::2])) > most:
+        raise LimitExceeded("The answer has too many items", limit="items", maximum=most)
+
+
+def _openings_and_commas(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
 
 
 def _decode(text: str, limits: Limits) -> JSONValue:

@@ -82,6 +82,7 @@ class Operation(Generic[Result_co]):
         may_be_json: A streamed operation that may also be answered with plain JSON.
         make_error: Makes the error for a stream's `error` event.
         authenticated: The API key goes with it.
+        holds_blocks: Its answer holds content blocks.
         follows_redirects: It is sent again to where a redirect leads; otherwise a redirect is an answer.
     """
 
@@ -99,6 +100,7 @@ class Operation(Generic[Result_co]):
     make_error: Callable[[str], ORSError] | None = None
     authenticated: bool = True
     follows_redirects: bool = True
+    holds_blocks: bool = False
 
     @property
     def name(self) -> str:
@@ -373,6 +375,7 @@ def _of_session(
         parse,
         headers=headers(session_id=session_id, deployment=address.deployment),
         waits_for_setup=waits_for_setup,
+        holds_blocks=endpoint in {"prompt", "messages"},
     )
 
 
@@ -392,6 +395,7 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
         "POST",
         address.path("call"),
         read,
+        holds_blocks=True,
         body=encode({"name": tool, "input": arguments}),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
