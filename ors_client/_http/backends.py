@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 import anyio
 import httpx
@@ -69,7 +69,7 @@ class HTTPResponse(Protocol):
     """Whether the body is known to have been read to its end, so that there is nothing to close."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, decoded; none at its end."""
+        """Return the next bytes of the body as they came; none at its end."""
         ...
 
     async def aclose(self) -> None:
@@ -139,12 +139,14 @@ class _HttpxResponse:
         self.headers: Mapping[str, str] = response.headers
         self.ended = False
         self._response = response
-        self._body: AsyncIterator[bytes] = response.aiter_bytes()
+        # As it came: httpx unpacks codings within each other in one step, whatever that makes of them.
+        self._body = cast("httpx.AsyncByteStream", response.stream).__aiter__()
 
     async def read(self) -> bytes:
         async for data in self._body:
             if data:
                 return data
+        await self._response.aclose()
         self.ended = True
         return b""
 
@@ -198,6 +200,7 @@ class AiohttpConnections:
         self._session = aiohttp.ClientSession(
             connector=TimedConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
         )
         self._proxy = None if proxy is None else str(proxy.url)
@@ -253,6 +256,12 @@ class _AiohttpResponse:
     async def aclose(self) -> None:
         self._response.release()
         await self._response.wait_for_close()
+
+
+def content_coding(headers: Mapping[str, str]) -> str:
+    """Return how a body is packed, though no request asks for that; nothing where it is plain."""
+    coding = headers.get("content-encoding", "").strip()
+    return "" if coding.lower() == "identity" else coding
 
 
 def parsed(known: dict[str, T], url: str, parse: Callable[[str], T]) -> T:

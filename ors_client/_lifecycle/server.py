@@ -15,7 +15,7 @@ from typing import TypeVar
 import anyio
 
 from ors_client._errors import (
-    CLOSED,
+    CLIENT_CLOSED,
     AuthenticationError,
     BillingError,
     ClientStateError,
@@ -116,7 +116,7 @@ class Server:
         """Raise `ClientStateError` where the client can't be used."""
         self._process.check()
         if not self.open:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
 
     def needs_session_id(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""

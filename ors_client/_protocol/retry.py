@@ -35,7 +35,7 @@ from ors_client._errors import (
     SessionLost,
     StatusError,
     TransportError,
-    tells_of_no_route,
+    means_no_route,
 )
 
 from .operations import Operation
@@ -122,7 +122,7 @@ def is_missing_route(error: StatusError) -> bool:
 
     A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
     """
-    return tells_of_no_route(error.status, error.detail)
+    return means_no_route(error.status, error.detail)
 
 
 def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
@@ -197,7 +197,7 @@ class RetryState:
         """Return the seconds to wait before the next attempt.
 
         Args:
-            fault: What ended the last one.
+            failure: What ended the last one.
             now: On a monotonic clock.
             started: Whether the call runs under an id that is known, so that it can be resumed.
 
@@ -248,7 +248,7 @@ class RetryState:
         if not failure.delivered:
             return failure.status is not None or self._answered_before
         # ors-sdk sends no byte until setup is done, for as long as that takes; asking again is safe.
-        return failure.silent == "response" and self._operation.awaits_setup and self._operation.idempotent
+        return failure.silent == "response" and self._operation.waits_for_setup and self._operation.idempotent
 
     def _wait(self, failure: FailedAttempt, now: float) -> float:
         if self._waiting_since is None:
