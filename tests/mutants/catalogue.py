@@ -60,12 +60,17 @@ _SCORING = "trl_bridge/_scoring"
 _EPISODE = "trl_bridge/_rollout/episode"
 _TOOLS = "trl_bridge/_chat/tools"
 
-_JUDGEMENT = (*_in(_CLIENT, "retry", "stream", "json", "operations"), *_in(_RELIABILITY, "exactly_once", "resume"))
-_WIRE = (*_in(_CLIENT, "transport", "session", "environment", "client"), *_in(_RELIABILITY, "exactly_once", "limits"))
+_FAULTS = tuple(
+    f"{_RELIABILITY}/test_exactly_once.py::test_fault[asyncio-{endpoint}]"
+    for endpoint in ("call", "prompt", "create", "create_session", "delete")
+)
+_JUDGEMENT = (*_in(_CLIENT, "retry", "stream", "json", "operations"), *_FAULTS, *_in(_RELIABILITY, "resume"))
+_WIRE = (*_in(_CLIENT, "transport", "session", "environment", "client"), *_FAULTS, *_in(_RELIABILITY, "limits"))
 _ADDRESSES = (*_in(_CLIENT, "urls", "credentials", "client"), *_in(_CONFORMANCE, "split_layout", "addresses"))
 _LIFE = (
     *_in(_CLIENT, "keepalive", "session", "client", "environment"),
-    *_in(_RELIABILITY, "lifetime", "keepalive", "cancellation", "exactly_once", "processes"),
+    *_FAULTS,
+    *_in(_RELIABILITY, "lifetime", "keepalive", "cancellation", "processes"),
     *_in(_CONFORMANCE, "session_life", "session_opening", "environment_choice", "secret_delivery"),
 )
 
@@ -260,7 +265,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if target != _origin(here):",
         "if False:",
         "the key goes to another host",
-        (*_in(_CLIENT, "urls", "transport"), *_in(_RELIABILITY, "exactly_once")),
+        (*_in(_CLIENT, "urls", "transport"), *_FAULTS),
     ),
     Mutant(
         f"{_URLS}: variables capture a client",
@@ -323,14 +328,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout",
         "return isinstance(error, httpx.ConnectTimeout",
         "a call to a server that is down is `OutcomeUnknown`",
-        (*_in(_CLIENT, "transport"), *_in(_RELIABILITY, "exactly_once", "processes")),
+        (*_in(_CLIENT, "transport"), *_FAULTS, *_in(_RELIABILITY, "processes")),
     ),
     Mutant(
         f"{_BACKENDS}: redirects are followed by the library",
         "allow_redirects=False",
         "allow_redirects=True",
         "the key goes to another host",
-        (*_in(_RELIABILITY, "exactly_once"), *_in(_CLIENT, "transport", "urls")),
+        (*_FAULTS, *_in(_CLIENT, "transport", "urls")),
     ),
     Mutant(
         f"{_POOL}: another loop may use the connections",
