@@ -125,6 +125,18 @@ class Limits:
                 raise ValueError(f"Limits.{field.name} is a positive whole number, not {value!r}.")
 
 
+def check_kinds(*, retry: object, keepalive: object, timeout: object, limits: object) -> None:
+    """Raise `TypeError` where a setting is of another kind, and say what to write."""
+    for name, value, kind, remedy in (
+        ("retry", retry, RetryPolicy, "RetryPolicy(attempts=3)"),
+        ("keepalive", keepalive, KeepalivePolicy, "KeepalivePolicy(interval=5)"),
+        ("timeout", timeout, Timeouts, "Timeouts(response=5) for an answer or Timeouts(call=5) for a tool call"),
+        ("limits", limits, Limits, "Limits(result_bytes=2**20)"),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} takes {kind.__name__}, not {value!r}; write {name}={remedy}.")
+
+
 def _is_number(value: object, *, above: float) -> bool:
     # A comparison with NaN is false, and True is a number to Python but to nobody else.
     return isinstance(value, int | float) and not isinstance(value, bool) and value > above

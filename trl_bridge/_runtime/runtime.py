@@ -87,7 +87,7 @@ class Runtime:
         servers: list[Server] = []
         for target in settings.servers:
             client = AsyncClient(
-                target,
+                *(() if target is None else (target,)),  # left out, it is the catalogue
                 api_key=settings.api_key,
                 retry=settings.retry,
                 keepalive=settings.keepalive,
