@@ -314,13 +314,40 @@ def describe(error: Exception, *, connect: float) -> str:
         error: What a library raised.
         connect: Seconds that a connection had to be made.
     """
-    first = error
+    first = _tls_error(error) or error
     while first.__cause__ is not None and isinstance(first.__cause__, Exception):
         first = first.__cause__
     # What the system or httpx-aiohttp calls a time-out of connecting has a number, and may be another failure.
     if _is_connect_timeout(error) and getattr(first, "errno", None) is None:
         return f"no connection was made within connect={connect:g} seconds"
     return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+
+
+# What OpenSSL says of bytes that are no TLS, as a plain server's are.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about a failure that no further attempt can change; nothing for every other."""
+    tls = _tls_error(error)
+    if isinstance(tls, ssl.SSLCertVerificationError):
+        return (
+            "The server's certificate is not trusted for this host; set SSL_CERT_FILE to a file with the certificate "
+            "of its issuer."
+        )
+    if tls is not None and tls.reason in _NO_TLS:
+        return "The server speaks no TLS on this port; use http://."
+    return ""
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    # httpcore on trio leaves it in the context alone. aiohttp's own kinds, which have no reason, are caused by one.
+    seen: BaseException | None = error
+    for _ in range(10):
+        if seen is None or (isinstance(seen, ssl.SSLError) and getattr(seen, "reason", None)):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def _is_connect_timeout(error: Exception) -> bool:
