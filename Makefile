@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test retest lint docs bench soak conformance-matrix clean
+.PHONY: help install demo test test-all retest lint docs bench soak conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -22,12 +22,19 @@ demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SE
 	@$(BIN)/python -m fixtures.demo $(call given,URL,--url) $(call given,ENV,--env) $(call given,SEED,--seed) \
 		$(call given,STEPS,--steps) $(call given,OUTPUT,--output)
 
-# Two workers for two cores; a file stays in one worker, so that its servers are started once.
-test: lint ## Lint, then run every test and report the coverage
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report term:skip-covered
+# Two workers for two cores; a file stays in one worker, so that its servers are started once. Where bytecode is forbidden,
+# every one of some hundred servers and commands would be compiled anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 
-retest: $(DEV) ## Run once more, one at a time, what failed in the last run
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+test: lint ## Lint, then run the fast tests, in four minutes
+	@$(PYTEST) $(TOGETHER) -m 'not slow' --hypothesis-profile fast
+
+test-all: lint ## Lint, then run every test and report the coverage, in ten minutes
+	@$(PYTEST) $(TOGETHER) --cov --cov-report term:skip-covered
+
+retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
+	@$(PYTEST) --last-failed --last-failed-no-failures none
 
 lint: $(DEV) ## Check style, format and types
 	@$(BIN)/ruff check .

@@ -1,9 +1,12 @@
 """What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
 import os
+import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,21 +14,32 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-SHARED = {"ours", "openreward", "ors_sdk", "server", "echo_server"}
+# What is parametrised by how a client is used is tried on asyncio in every run; of what else there is, every fifth.
+OTHER_FACES = {"trio", "blocking"}
+OTHER_FACES_EVERY = 5
+USES_TORCH = re.compile(
+    r"^from (training|benchmarks.fidelity) import|import torch|demo\._(model|measure|transcripts)|failures\.py|Qwen/",
+    re.MULTILINE,
+)
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})
 # A folder that is a program too is imported as a package. The last one comes first, so that `fixtures` is that package.
 for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()), TESTS, ROOT):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from servers import KINDS, Server, serve  # noqa: E402 - found through the path above
+from servers import KINDS, Server, expect_no_sessions, serve  # noqa: E402 - found through the path above
 
 # Hypothesis' own limits are on the clock, which a busy machine does not keep; pytest's bounds every test. What runs
 # unattended tries the same examples each time, so that a failure is the change's.
-settings.register_profile(
-    "ors", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
-)
-settings.load_profile("ors")
+for name, examples in (("all", 100), ("fast", 25)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=bool(os.environ.get("CI")),
+        max_examples=examples,
+    )
+settings.load_profile("all")
 
 
 # A shell that runs the tests in the background has Ctrl-C ignored by them and by the programs that they start.
@@ -33,30 +47,89 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Hand out files whole, and all that use torch to one worker: to import it takes as long as a hundred tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "torch" if uses_torch(ROOT / file) else file
+
+    return Files(config, log)
+
+
+@cache
+def uses_torch(path: Path) -> bool:
+    """Tell whether a file's tests import torch, themselves or by what they use."""
+    return USES_TORCH.search(path.read_text(encoding="utf-8")) is not None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first: a worker takes a file whole, and a long one at the end leaves the other idle."""
+    """Tell apart what only `make test-all` runs, and put long files first: torch's, then slow ones.
+
+    A worker takes a file whole, and a long one at the end leaves the other idle.
+    """
+    seen: Counter[object] = Counter()
+    for item in items:
+        sample = item.get_closest_marker("sample")
+        if sample:
+            share, every = item.nodeid.partition("[")[0], sample.args[0]
+        elif not OTHER_FACES.isdisjoint(_texts_of_parameters(item)) and not item.get_closest_marker("both_loops"):
+            share, every = item.path, OTHER_FACES_EVERY
+        else:
+            continue
+        if seen[share] % every:
+            item.add_marker(pytest.mark.slow)
+        seen[share] += 1
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (not uses_torch(item.path), item.path not in slow))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what failed in the last run and passed in this one: that a retry helped explains nothing."""
+    if config.getoption("lf", default=False):
+        for report in terminalreporter.getreports("passed"):
+            terminalreporter.write_line(f"A failure to be explained: {report.nodeid} passed when run again", red=True)
+
+
+def _texts_of_parameters(item: pytest.Item) -> set[str]:
+    parameters = (
+        item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    )
+    return {value for value in parameters if isinstance(value, str)}
 
 
 @pytest.fixture(scope="session")
-def ours() -> Iterator[Server]:
+def shared() -> list[Server]:
+    """The servers that tests share, as far as they were started."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def ours(shared: list[Server]) -> Iterator[Server]:
     """Our server with every environment, echo first."""
     with serve("ours", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
 @pytest.fixture(scope="session")
-def openreward() -> Iterator[Server]:
+def openreward(shared: list[Server]) -> Iterator[Server]:
     """The openreward server with every environment, echo first."""
     with serve("openreward", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
 @pytest.fixture(scope="session")
-def ors_sdk() -> Iterator[Server]:
+def ors_sdk(shared: list[Server]) -> Iterator[Server]:
     """The ors-sdk server with every environment, echo first."""
     with serve("ors-sdk", "--env", "all") as server:
+        shared.append(server)
         yield server
 
 
@@ -67,17 +140,15 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="session")
-def echo_server() -> Iterator[Server]:
+def echo_server(shared: list[Server]) -> Iterator[Server]:
     """Our server with the echo environment alone."""
     with serve("ours", "--env", "echo") as server:
+        shared.append(server)
         yield server
 
 
-@pytest.fixture(autouse=True)
-def sessions_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test does, its sessions are gone soon after it: on the servers that tests share, each is to blame."""
-    servers = [request.getfixturevalue(name) for name in SHARED & {*request.fixturenames}]  # afterwards it is too late
+@pytest.fixture(autouse=True, scope="module")
+def sessions_end_with_their_module(shared: list[Server]) -> Iterator[None]:
+    """Whatever the tests of a module do, their sessions are gone soon after them."""
     yield
-    for server in servers:
-        if server.process.poll() is None and (left := server.set_aside(seconds=30)):
-            pytest.fail(f"Sessions are left on the {server.kind} server: {', '.join(left)}")
+    expect_no_sessions(shared)

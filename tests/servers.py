@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,13 @@ def serve(
             yield Server(kind, urls, process, Journal(variables[VARIABLE]), folder)
         finally:
             stop(process)
+
+
+def expect_no_sessions(servers: Iterable[Server]) -> None:
+    """Fail where sessions are left on a server that runs, and go on being left."""
+    for server in servers:
+        left = server.set_aside(seconds=30) if server.process.poll() is None else []
+        assert not left, f"Sessions are left on the {server.kind} server: {', '.join(left)}"
 
 
 def _await_urls(process: subprocess.Popen[bytes], output: Path, seconds: float) -> tuple[str, ...]:

@@ -120,7 +120,9 @@ def train(bridge: str, url: str, *, steps: int, seed: int) -> dict[str, float]:
     import importlib
 
     import torch
-    from training import build_model, build_tokenizer, call, make_trainer
+    from training import call, make_trainer
+
+    from fixtures.demo._model import build_model, build_tokenizer
 
     texts = [call("choose", way=way) for way in REWARDS] + [call("arrive"), PROMPT]
     tokenizer = build_tokenizer(texts, list(REWARDS))

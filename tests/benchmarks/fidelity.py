@@ -12,12 +12,8 @@ import json
 import sys
 import warnings
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
-
-import trl
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
 ROOT = Path(__file__).resolve().parents[2]
 for folder in (ROOT / "tests", ROOT):
@@ -28,7 +24,7 @@ from bridge.schemas import CORPUS  # noqa: E402 - found through the path above
 
 from trl_bridge._chat.tools import CallableTool, bind, method  # noqa: E402
 
-TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+TEMPLATES = Path(find_spec("trl").origin).parent / "chat_templates"
 JSON_TEMPLATES = (
     *("glm4moe", "lfm2", "lfm2_2_5", "lfm2_2_5_vl", "lfm2_v2", "llama3_1", "llama3_2", "qwen2_5", "qwen3"),
     *("qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8", "qwen3_instruct_2507", "qwen3_vl"),
@@ -75,6 +71,10 @@ def tools_of(environment):
 
 
 def tokenizer_with(template):
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")), unk_token="[UNK]", bos_token="<s>"
     )

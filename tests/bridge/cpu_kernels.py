@@ -4,11 +4,14 @@ Two things: a name of the device, and a kernel of flash attention, in plain torc
 and of its rollout process runs as it is.
 """
 
+from __future__ import annotations
+
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def attention(
@@ -22,6 +25,8 @@ def attention(
     **__: Any,
 ) -> torch.Tensor:
     """Attend causally within each of several sequences that lie end to end; the last query sees the last key."""
+    import torch
+
     scale = softmax_scale or 1 / math.sqrt(query.shape[-1])
     groups = query.shape[1] // key.shape[1]
     out = torch.empty_like(query)
@@ -37,6 +42,7 @@ def attention(
 
 def install(monkeypatch: Any) -> None:
     """Put both in their places for the length of a test."""
+    import torch
     from trl.experimental.async_grpo import packing
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "no GPU")

@@ -10,7 +10,7 @@ import cpu_kernels
 import pytest
 from generation import generating
 from servers import serve
-from training import END, IGNORED, build_model, build_tokenizer, call
+from training import END, IGNORED, call
 
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
@@ -46,6 +46,8 @@ class NoTransfer:
 def train(folder, spec, policy, monkeypatch, *, generations=2):
     """Train for two steps of four rollouts; return what was logged for each."""
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_rollout_worker
+
+    from fixtures.demo._model import build_model, build_tokenizer
 
     cpu_kernels.install(monkeypatch)
     # Asked for by the constructor alone; what vLLM would do the generation server does.

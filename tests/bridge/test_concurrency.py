@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from servers import serve
-from training import END, IGNORED, GRPOTrainer, call, make_trainer, raw_call
+from training import END, IGNORED, call, from_trl, make_trainer, raw_call
 
 from fixtures.proxy import FaultProxy
 from trl_bridge import OpenRewardSpec
@@ -77,7 +77,7 @@ def run(folder, url, *, attached, rollouts=16, first=0, options=None, **argument
         ]
         trainer.model.train()
         scored = trainer._generate_and_score_completions(rows)
-        rollouts = [slot_of(environment).rollout for environment in trainer.environments]
+        rollouts = [slot_of(environment).log for environment in trainer.environments]
         metrics = trainer._metrics["train"]
         return {
             "calls": [[(c.tool, c.arguments, c.output, c.error, c.reward) for c in r.calls] for r in rollouts],
@@ -152,7 +152,7 @@ def most_at_once(entries):
 @pytest.fixture(scope="module")
 def slow():
     """The echo environment, in which a reset and a call take a while."""
-    with serve("ours", "--env", "echo", "--tool-seconds", "1", "--reset-seconds", "1") as server:
+    with serve("ours", "--env", "echo", "--tool-seconds", "0.5", "--reset-seconds", "0.5") as server:
         yield server
 
 
@@ -268,7 +268,7 @@ def test_trainer_that_is_not_recognised_stays_as_it_is_with_one_warning(caplog):
 
 
 def test_trainer_that_keeps_its_tools_elsewhere_calls_as_before_with_one_warning(ours, tmp_path, caplog):
-    class Elsewhere(GRPOTrainer):
+    class Elsewhere(from_trl("GRPOTrainer")):
         """Keeps what the look-up of tools reads in a list of its own kind."""
 
         def __setattr__(self, name, value):

@@ -6,7 +6,7 @@ import math
 
 import datasets
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ors_client import Task
@@ -48,7 +48,6 @@ def test_row_holds_an_empty_user_turn_and_its_place():
     assert rows.features["task_index"] == datasets.Value("int64")
 
 
-@settings(deadline=None, max_examples=150)
 @given(specs=st.lists(st.dictionaries(KEYS, JSON, max_size=5), max_size=5))
 @example(specs=[{"level": 2**70}, {"level": 1}])
 @example(specs=[{"level": [None, []]}, {"level": []}])

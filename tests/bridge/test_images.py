@@ -2,7 +2,6 @@
 
 import pytest
 from training import END, IGNORED, call, make_trainer
-from vision import build_processor, build_vision_model
 
 from ors_client.record import read
 from trl_bridge import OpenRewardSpec
@@ -79,6 +78,8 @@ class Eye:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_vision_model_is_trained_on_the_pixels_of_prompts_and_of_tools(ours, tmp_path, together):
+    from vision import build_processor, build_vision_model
+
     processor = build_processor([call("look"), "Paint this colour."])
     model = build_vision_model(processor)
     eye = Eye(model)

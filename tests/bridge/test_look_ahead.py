@@ -5,8 +5,8 @@ import re
 
 import httpx
 import pytest
-from servers import serve
-from training import END, IGNORED, GRPOTrainer, call, make_trainer
+from servers import expect_no_sessions, serve
+from training import END, IGNORED, call, from_trl, make_trainer
 
 from ors_client import KeepalivePolicy
 from ors_client.record import read
@@ -21,9 +21,10 @@ TASKS = [0, 1, 2, 3] * 3
 
 
 @pytest.fixture
-def echo():
-    with serve("ours", "--env", "echo") as server:
-        yield server
+def echo(echo_server):
+    """The echo server, without the sessions of an earlier test: here they are counted."""
+    expect_no_sessions([echo_server])
+    return echo_server
 
 
 def win(text):
@@ -36,7 +37,7 @@ def win(text):
 def watched(server, eventually, *, expected):
     """A trainer class that waits in each step for the sessions that the server should hold then, given its number."""
 
-    class Watching(GRPOTrainer):
+    class Watching(from_trl("GRPOTrainer")):
         def compute_loss(self, *args, **kwargs):
             eventually(lambda: len(server.live()) == expected(self._step))
             return super().compute_loss(*args, **kwargs)
@@ -64,7 +65,7 @@ def opened(server):
     return [entry["sid"] for entry in server.journal.entries("construct")]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("prompts", ["reset", "dataset"])
 def test_sessions_of_the_next_batch_open_while_this_one_trains(echo, tmp_path, eventually, prompts):
     with OpenRewardSpec(
@@ -113,7 +114,6 @@ def test_batch_that_serves_several_steps_is_the_only_one_until_its_last_loading(
     assert max(live) == ROLLOUTS
 
 
-@pytest.mark.slow
 def test_evaluation_in_between_leaves_what_was_opened_for_training(echo, tmp_path, eventually):
     with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
         _ = spec.train_dataset, spec.environment_factory
@@ -140,7 +140,7 @@ def test_evaluation_in_between_leaves_what_was_opened_for_training(echo, tmp_pat
 def test_session_that_was_lost_while_it_stood_ready_is_opened_anew(echo, tmp_path, eventually):
     with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS, keepalive=KeepalivePolicy(interval=0.1)) as spec:
 
-        class Restarting(GRPOTrainer):
+        class Restarting(from_trl("GRPOTrainer")):
             def compute_loss(self, *args, **kwargs):
                 eventually(lambda: len(echo.live()) == ROLLOUTS)
                 for session_id in echo.live():
@@ -171,7 +171,7 @@ def test_each_of_several_environments_has_its_own_limit(tmp_path, eventually):
     ):
         expected = iter([(1, 0)] * 3)
 
-        class Watching(GRPOTrainer):
+        class Watching(from_trl("GRPOTrainer")):
             def compute_loss(self, *args, **kwargs):
                 sessions = next(expected)
                 eventually(lambda: (len(echo.live()), len(failing.live())) == sessions)

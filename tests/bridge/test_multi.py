@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from servers import serve
-from training import END, IGNORED, call, make_trainer
+from training import END, IGNORED, call, from_trl, make_trainer
 
 from ors_client import Task
 from ors_client.record import read
@@ -171,13 +171,12 @@ def test_prompts_stand_in_the_rows_of_the_environments_that_ask_for_it(make_spec
 
 
 def test_configuration_whose_batch_the_rows_do_not_fill_is_refused(make_multi, tmp_path):
-    from training import GRPOConfig
-
+    configuration = from_trl("GRPOConfig")
     quiet = {"use_cpu": True, "bf16": False, "activation_checkpointing": False, "num_generations": 2}
     multi = make_multi("echo", "images")
-    multi.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=14, **quiet))
+    multi.check(configuration(str(tmp_path), per_device_train_batch_size=14, **quiet))
     with pytest.raises(ValueError, match="7 tasks, but a batch has 8"):
-        multi.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=16, **quiet))
+        multi.check(configuration(str(tmp_path), per_device_train_batch_size=16, **quiet))
 
 
 # --- The factories

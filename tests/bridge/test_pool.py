@@ -35,6 +35,7 @@ def test_question_that_a_server_answers_with_a_refusal_is_not_asked_elsewhere(ma
     assert "target" in spec.train_dataset.column_names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_run_goes_on_when_one_of_two_servers_dies(tmp_path, eventually, together):
     with (

@@ -59,6 +59,7 @@ def run(platform, arguments, **variables):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_catalogue_environment_gets_the_key_of_the_environment_variable_as_a_secret(platform):
     assert run(platform, {}, OPENREWARD_API_KEY="key-of-tests") == {"api_key": "key-of-tests"}
 
@@ -67,11 +68,13 @@ def test_catalogue_environment_gets_an_explicit_key_as_a_secret(platform):
     assert run(platform, {"api_key": "key-of-tests"}, OPENREWARD_API_KEY="another") == {"api_key": "key-of-tests"}
 
 
+@pytest.mark.slow
 def test_catalogue_environment_gets_the_callers_secrets_instead(platform):
     arguments = {"api_key": "key-of-tests", "secrets": {"K": ["value", ["example.com"]]}}
     assert run(platform, arguments) == {"K": "value"}
 
 
+@pytest.mark.slow
 def test_catalogue_environment_gets_no_key_when_told_so(platform):
     assert run(platform, {"api_key": "key-of-tests", "forward_api_key": False}) == {}
 
@@ -288,7 +291,7 @@ def test_prompts_in_the_dataset_let_resets_return_before_the_session_is_open(mak
         assert setups == 2  # one session for each distinct task
         for environment, row in zip(environments, rows, strict=True):
             assert environment.reset(**row) is None
-            assert slot_of(environment).rollout.session_id is None
+            assert slot_of(environment).log.session_id is None
         answers = [
             environment.echo(text=word)
             for environment, word in zip(environments, ("world", "no", "world"), strict=True)

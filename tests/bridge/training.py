@@ -1,19 +1,19 @@
-"""TRL's own trainer around a tiny model, whose completions a policy in Python may write instead."""
+"""TRL's own trainer around a tiny model, whose completions a policy in Python may write instead.
+
+torch, transformers and trl take as long to import as a hundred tests, and every worker imports every file of tests:
+so they are imported where they are used.
+"""
+
+from __future__ import annotations
 
 import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fixtures.demo._model import build_model, build_tokenizer
-
-with warnings.catch_warnings():
-    # Imported with their warnings let be: they concern releases of other packages, not what is tested.
-    warnings.simplefilter("ignore")
-    from trl import GRPOConfig, GRPOTrainer
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
 
 Policy = Callable[[str], str]
 """Given the whole conversation as text, what the model says next."""
@@ -36,11 +36,21 @@ def raw_call(content: Any) -> str:
     return f"<tool_call>\n{json.dumps(content)}\n</tool_call>"
 
 
+def from_trl(name: str) -> Any:
+    """Return a class of TRL."""
+    with warnings.catch_warnings():
+        # Imported with their warnings let be: they concern releases of other packages, not what is tested.
+        warnings.simplefilter("ignore")
+        import trl
+
+        return getattr(trl, name)
+
+
 def make_trainer(
     folder: Path,
     *,
     policy: Policy | None = None,
-    trainer: type[GRPOTrainer] = GRPOTrainer,
+    trainer: type[GRPOTrainer] | None = None,
     rollouts: int = 4,
     generations: int = 2,
     arguments: dict[str, Any] | None = None,
@@ -52,12 +62,18 @@ def make_trainer(
 
     Args:
         folder: Where the trainer may write.
+        trainer: Another class of trainers than TRL's own.
         rollouts: In a batch.
         generations: Rollouts of one task.
         arguments: Further ones of the configuration.
         model: Another than the random one, with its `processor`.
         slots: The trainer's `train_dataset`, `environment_factory`, `reward_funcs` and more.
     """
+    grpo_trainer, grpo_config = from_trl("GRPOTrainer"), from_trl("GRPOConfig")
+    import torch
+
+    from fixtures.demo._model import build_model, build_tokenizer
+
     torch.set_num_threads(1)
     if processor is None:
         processor = build_tokenizer([call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."], [])
@@ -80,7 +96,7 @@ def make_trainer(
         **(arguments or {}),
     }
 
-    class Scripted(trainer):
+    class Scripted(trainer or grpo_trainer):
         def _generate_single_turn(self, prompt_ids, images, fields, num_generations, *rest, **more):
             if policy is None:
                 return super()._generate_single_turn(prompt_ids, images, fields, num_generations, *rest, **more)
@@ -90,6 +106,6 @@ def make_trainer(
     return Scripted(
         model=model or build_model(tokenizer, seed=0),
         processing_class=processor,
-        args=GRPOConfig(str(folder), **configuration),
+        args=grpo_config(str(folder), **configuration),
         **slots,
     )

@@ -116,6 +116,7 @@ def test_check_that_holds_a_session_finds_it_kept_and_leaves_none(ors, ours):
     assert (result.exit_code, keepalive["kept"], keepalive["held"] >= 1) == (0, True, True)
 
 
+@pytest.mark.slow
 def test_check_finds_that_a_session_is_not_kept_and_says_how_to_keep_it(ors):
     with serve("ours", "--env", "echo", "--session-timeout", "2") as server:
         result = ors("check", server.url, "--hold", 5)
@@ -126,6 +127,7 @@ def test_check_finds_that_a_session_is_not_kept_and_says_how_to_keep_it(ors):
     assert "KeepalivePolicy(interval=" in said
 
 
+@pytest.mark.slow
 def test_check_that_holds_a_session_shows_how_long(echo_server):
     with Terminal("check", echo_server.url, "--hold", "2") as terminal:
         terminal.expect("holding a session: 1 of 2 s")

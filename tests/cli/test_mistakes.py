@@ -176,7 +176,7 @@ def test_redirect_to_a_login_is_not_followed_but_named(ors, proxy: FaultProxy):
 
 def test_another_program_is_recognised(ors, proxy: FaultProxy):
     proxy.add(Rule("GET", "/list_environments", Status(404, "Not Found")))
-    assert "no ORS server: is the port right, and is a path prefix missing?" in _said(ors("envs", proxy.url))
+    assert "not an ORS server: is the port right, and is a path prefix missing?" in _said(ors("envs", proxy.url))
 
 
 def test_tls_to_a_plain_port_names_the_plain_url(ors, echo_server):

@@ -488,6 +488,7 @@ def record(tmp_path):
     return tmp_path / "a.jsonl"
 
 
+@pytest.mark.slow
 def test_replay_serves_the_sdks_client_until_it_is_interrupted(record):
     with Terminal("replay", str(record), "--port", "0") as terminal:
         terminal.expect("replaying 1 episodes of 1 tasks\n")

@@ -292,8 +292,8 @@ def test_redact_of_a_long_text_that_resembles_base64_is_linear():
 
 def test_redactor_keeps_its_own_values_for_good_and_the_latest_of_the_others():
     redactor = Redactor(["the-key"])
-    for number in range(5000):
-        redactor.add([f"secret-{number:04}-"])
+    for number in range(0, 5000, 100):
+        redactor.add([f"secret-{each:04}-" for each in range(number, number + 100)])
     redactor.add(["secret-4999-"])
     assert redactor.redact("the-key, secret-4999-, secret-1000-") == "***, ***, ***"
     assert len(redactor._recent) < 5000

@@ -29,7 +29,7 @@ from ors_client import (
     UnknownBlock,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 TASK = TaskRef("train", 0)
 MISSING = httpx.Response(404, json={"detail": "Not Found"})

@@ -63,7 +63,10 @@ client.close()
 
 
 # A process costs a second; what ors-sdk would show is no different.
-pytestmark = pytest.mark.parametrize("server", ["ours", "openreward"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("server", ["ours", "openreward"], indirect=True),
+    pytest.mark.slow,
+]  # a process for each end, on each server
 
 
 def start(script, server):

@@ -16,6 +16,7 @@ def rows():
     return rows
 
 
+@pytest.mark.slow
 def test_tasks_of_a_dataset_cost_at_most_four_requests(rows):
     for row in rows[:2]:
         assert len(row.ours) <= 4
@@ -23,6 +24,7 @@ def test_tasks_of_a_dataset_cost_at_most_four_requests(rows):
         assert redirects(row.ours) == 0
 
 
+@pytest.mark.slow
 def test_episode_costs_at_most_eight_requests(rows):
     *_, episode = rows
     assert len(episode.ours) <= 8
@@ -30,6 +32,7 @@ def test_episode_costs_at_most_eight_requests(rows):
     assert redirects(episode.ours) == 0
 
 
+@pytest.mark.slow
 def test_table_has_a_line_for_each_piece_of_work(rows):
     lines = table(rows).splitlines()
     assert len(lines) == 2 + len(rows)

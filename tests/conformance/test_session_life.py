@@ -158,6 +158,7 @@ def test_pings_go_on_while_a_blocking_user_thinks(server):
         assert sum(start < moment < end for moment in pings(server, session.session_id)) >= 2
 
 
+@pytest.mark.slow
 async def test_pings_get_through_beside_more_streams_than_pools_allow(ours):
     async with AsyncClient(ours.url, keepalive=KeepalivePolicy(interval=0.5)) as client:
         environment = client.environment("slowenvironment")

@@ -4,16 +4,10 @@ import io
 import threading
 
 import pytest
-import torch
 from echo_shapes import WORDS, echo_environment
 
 from fixtures.demo._batch import Batch, TooFewTasks
-from fixtures.demo._measure import CallSample, count_exact, first_turn, sample_calls
-from fixtures.demo._model import build_model
 from fixtures.demo._progress import Progress, bar
-from fixtures.demo._report import Outcome
-from fixtures.demo._training import Step
-from fixtures.demo._transcripts import Transcripts
 
 CALL = '<tool_call>\n{"name": "echo"}\n</tool_call><|im_end|>'
 
@@ -29,15 +23,23 @@ CALL = '<tool_call>\n{"name": "echo"}\n</tool_call><|im_end|>'
     ],
 )
 def test_turn_that_is_more_or_less_than_the_call_is_not_exact(turn):
+    from fixtures.demo._measure import count_exact
+
     assert count_exact([CALL, turn, CALL], CALL) == 2
 
 
 def test_turn_ends_with_its_end_token_and_unfinished_ones_count_whole():
+    from fixtures.demo._measure import first_turn
+
     assert first_turn([5, 6, 2, 7, 2], end=2) == [5, 6, 2]
     assert first_turn([5, 6, 7], end=2) == [5, 6, 7]
 
 
 def test_at_least_the_asked_number_of_calls_is_sampled():
+    from fixtures.demo._measure import sample_calls
+    from fixtures.demo._model import build_model
+    from fixtures.demo._transcripts import Transcripts
+
     transcripts = Transcripts(echo_environment(*WORDS[:3]))
     sample = sample_calls(build_model(transcripts.tokenizer, seed=0), transcripts, samples=4, seed=0)
     assert sample.samples == 6  # three tasks, twice each
@@ -46,6 +48,12 @@ def test_at_least_the_asked_number_of_calls_is_sampled():
 
 
 def test_sampling_leaves_the_random_numbers_of_the_training_alone():
+    import torch
+
+    from fixtures.demo._measure import sample_calls
+    from fixtures.demo._model import build_model
+    from fixtures.demo._transcripts import Transcripts
+
     transcripts = Transcripts(echo_environment(*WORDS[:2]))
     model = build_model(transcripts.tokenizer, seed=0)
     torch.manual_seed(1)
@@ -66,6 +74,10 @@ def test_batch_of_more_prompts_than_tasks_is_refused_with_both_numbers():
 
 
 def outcome(rewards, *, exact, scores=(0.0, 1.0)):
+    from fixtures.demo._measure import CallSample
+    from fixtures.demo._report import Outcome
+    from fixtures.demo._training import Step
+
     steps = [Step(number, reward, 20.0, 1.0) for number, reward in enumerate(rewards, start=1)]
     before, after = (CallSample(100, count, 16.0) for count in exact)
     return Outcome(steps, before, after, scores)

@@ -4,14 +4,19 @@ import pytest
 from echo_shapes import WORDS, echo_environment
 
 from fixtures.demo._echo import read_environment
-from fixtures.demo._transcripts import Transcripts
 from ors_client import Client
 from trl_bridge import OpenRewardSpec
 
 
+def transcripts_of(environment):
+    from fixtures.demo._transcripts import Transcripts
+
+    return Transcripts(environment)
+
+
 @pytest.fixture(scope="module")
 def transcripts():
-    return Transcripts(echo_environment(*WORDS))
+    return transcripts_of(echo_environment(*WORDS))
 
 
 def test_quoted_words_are_single_tokens(transcripts):
@@ -28,7 +33,7 @@ def test_all_calls_are_equally_long_and_differ_in_the_word_alone(transcripts):
 
 @pytest.mark.parametrize("words", [("red", "blue"), ("well-known", "naïve", "x1")])
 def test_words_of_any_environment_are_single_tokens(words):
-    transcripts = Transcripts(echo_environment(*words))
+    transcripts = transcripts_of(echo_environment(*words))
     assert len({len(transcripts.call(word)) for word in words}) == 1
 
 
@@ -46,7 +51,7 @@ def test_episode_shows_what_the_server_answers(transcripts):
 def test_prompt_is_rendered_with_the_tools_that_the_trainer_shows(ours):
     with Client(ours.url) as client:
         environment = read_environment(client, "echoenvironment")
-    transcripts = Transcripts(environment)
+    transcripts = transcripts_of(environment)
     with OpenRewardSpec(ours.url, env_name="echoenvironment", num_tasks=1) as spec:
         adapter = spec.environment_factory()
         [row] = spec.train_dataset

@@ -2,19 +2,27 @@
 
 import base64
 import json
+from pkgutil import resolve_name
 
 import pytest
-from anthropic.types import Message as AnthropicMessage
 from conversations import FORMATS, IMAGE, TOOLS, assistant, result, strings_in, text, user
-from google.genai import types as google_types
 from mcp_types import CallToolRequestParams, CallToolResult, CreateMessageResultWithTools
-from openai.types.chat import ChatCompletionMessage
-from openai.types.responses import Response
 
 from ors_client import ImageBlock, ReasoningBlock, ToolCallBlock, ToolFailed, ToolOutput, UnknownBlock
 from ors_client.formats import MCP, Anthropic, Google, OpenAIChat, OpenAIResponses, ToolCall, tool_calls, tool_result
 
 SIGNATURE = base64.b64encode(b"\xfb\xff\xfe signed").decode()
+
+
+# The providers' packages are imported by the worker that runs these tests, and not by each that collects them.
+
+
+def chat_message():
+    return resolve_name("openai.types.chat:ChatCompletionMessage")
+
+
+def google(name):
+    return resolve_name(f"google.genai.types:{name}")
 
 
 def chat_reply(arguments='{"title": "a"}', **fields):
@@ -24,7 +32,7 @@ def chat_reply(arguments='{"title": "a"}', **fields):
         "content": "Now.",
         "tool_calls": [{"id": "c1", "type": "function", "function": function}],
     }
-    return ChatCompletionMessage.model_validate({**reply, **fields}).model_dump()
+    return chat_message().model_validate({**reply, **fields}).model_dump()
 
 
 RESPONSE = {
@@ -62,7 +70,7 @@ RESPONSE = {
 
 
 def responses_reply():
-    return Response.model_validate(RESPONSE).model_dump(exclude_none=True)
+    return resolve_name("openai.types.responses:Response").model_validate(RESPONSE).model_dump(exclude_none=True)
 
 
 def anthropic_reply():
@@ -74,17 +82,17 @@ def anthropic_reply():
     ]
     usage = {"input_tokens": 1, "output_tokens": 1}
     whole = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content, "usage": usage}
-    return AnthropicMessage.model_validate(whole).model_dump(exclude_none=True)
+    return resolve_name("anthropic.types:Message").model_validate(whole).model_dump(exclude_none=True)
 
 
 def google_content():
-    call = google_types.FunctionCall(name="file_read_2", args={"title": "a"})
-    return google_types.Content(
+    call = google("FunctionCall")(name="file_read_2", args={"title": "a"})
+    return google("Content")(
         role="model",
         parts=[
-            google_types.Part(text="hm", thought=True, thought_signature=b"thought"),
-            google_types.Part(text="Now."),
-            google_types.Part(function_call=call, thought_signature=base64.b64decode(SIGNATURE)),
+            google("Part")(text="hm", thought=True, thought_signature=b"thought"),
+            google("Part")(text="Now."),
+            google("Part")(function_call=call, thought_signature=base64.b64decode(SIGNATURE)),
         ],
     )
 
@@ -153,7 +161,7 @@ def test_openai_responses_open_reasoning_goes_back_as_it_came():
 def test_google_signature_goes_back_on_the_call_that_it_came_with():
     shape = Google(TOOLS)
     (content,) = shape.request([shape.reply(google_reply())])["contents"]
-    assert google_types.Content.model_validate(content) == google_content()
+    assert google("Content").model_validate(content) == google_content()
 
 
 def test_google_reply_in_the_camel_case_of_json_reads_the_same():
@@ -161,7 +169,7 @@ def test_google_reply_in_the_camel_case_of_json_reads_the_same():
     raw = google_content().model_dump(mode="json", by_alias=True, exclude_none=True)
     (content,) = shape.request([shape.reply(raw)])["contents"]
     assert content["parts"][2]["thought_signature"] == SIGNATURE  # in the alphabet that every base64 reader knows
-    assert google_types.Content.model_validate(content) == google_content()
+    assert google("Content").model_validate(content) == google_content()
 
 
 def test_google_result_is_matched_with_its_call_where_neither_has_an_id():
@@ -192,7 +200,7 @@ def test_openai_chat_reasoning_goes_where_a_compatible_server_takes_it():
 
 def test_openai_chat_refusal_is_text_and_goes_back_as_a_refusal():
     shape = OpenAIChat()
-    message = shape.reply(ChatCompletionMessage(role="assistant", refusal="No.").model_dump())
+    message = shape.reply(chat_message()(role="assistant", refusal="No.").model_dump())
     assert message.text == "No."
     assert shape.request([message])["messages"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
 

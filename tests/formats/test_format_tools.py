@@ -1,14 +1,11 @@
 """Tools arrive with the server's schemas, in shapes that the providers' own packages take."""
 
 import copy
+from pkgutil import resolve_name
 
 import pytest
-from anthropic.types import ToolParam
 from conversations import SCHEMA, TOOLS
-from google.genai import types as google_types
 from mcp_types import Tool
-from openai.types.chat import ChatCompletionFunctionToolParam
-from openai.types.responses import FunctionToolParam
 from pydantic import TypeAdapter
 
 from ors_client import ToolSpec
@@ -35,16 +32,20 @@ def test_openai_chat_tool_has_its_parameters_inside_the_function():
 
 @pytest.mark.parametrize(
     ("format_class", "shape"),
-    [(OpenAIChat, ChatCompletionFunctionToolParam), (OpenAIResponses, FunctionToolParam), (Anthropic, ToolParam)],
+    [
+        (OpenAIChat, "openai.types.chat:ChatCompletionFunctionToolParam"),
+        (OpenAIResponses, "openai.types.responses:FunctionToolParam"),
+        (Anthropic, "anthropic.types:ToolParam"),
+    ],
 )
 def test_tools_validate_against_the_providers_types(format_class, shape):
-    strict = TypeAdapter(shape)
+    strict = TypeAdapter(resolve_name(shape))
     for tool in format_class(TOOLS).tools:
         assert strict.validate_python(tool) == tool
 
 
 def test_google_tools_validate_against_the_providers_types():
-    tool = google_types.Tool.model_validate(Google(TOOLS).tools[0])
+    tool = resolve_name("google.genai.types:Tool").model_validate(Google(TOOLS).tools[0])
     assert [declaration.name for declaration in tool.function_declarations][:3] == ["edit", "file_read_2", "file_read"]
     assert tool.function_declarations[0].parameters_json_schema == SCHEMA
 

@@ -17,6 +17,8 @@ from servers import PYTHONS, Server, serve
 
 from fixtures.proxy import Fault, FaultProxy, ReplaceBody, Rule, Status, StatusAfterForward
 
+pytestmark = pytest.mark.slow  # what is tried by `make conformance-matrix`, and not the client
+
 ROOT = Path(__file__).parents[2]
 RESULTS = (Path(__file__).parent / "RESULTS.md").read_text()
 README = (ROOT / "README.md").read_text()

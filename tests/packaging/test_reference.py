@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import reference
 
+pytestmark = pytest.mark.slow  # pdoc renders every page
+
 ROOT = Path(__file__).parents[2]
 _START = r'<(?:section|div) id="'
 _ENTRY = re.compile(rf'{_START}([\w.]+)"(?: class="classattr")?>(.*?)(?={_START}|</main>)', re.DOTALL)

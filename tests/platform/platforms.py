@@ -1,5 +1,6 @@
 """Starts the platform's double."""
 
+import httpx
 from servers import serve
 
 KEY = "sk-Platform-4d21"
@@ -9,6 +10,11 @@ NAME = "owner/name"
 def platform(*arguments, env="many,secrets"):
     """Run a deployment in the catalogue for the length of a block; `many` has the variants alpha, beta and more."""
     return serve("ours", "--env", env, "--platform", "--api-key", KEY, "--deployment", NAME, *arguments)
+
+
+def forget_rollouts(server):
+    """Have a platform forget what was uploaded, so that the next test finds only its own."""
+    httpx.delete(f"{server.urls[0]}/_rollouts", trust_env=False).raise_for_status()
 
 
 def variables(server, *, key=KEY):

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio.to_thread
 import httpx
 import pytest
-from platforms import KEY, NAME, platform, variables
+from platforms import KEY, NAME, forget_rollouts, platform, variables
 
 from fixtures.proxy import DelayRequest, FaultProxy, Rule, Status, StatusAfterForward
 from ors_client import (
@@ -39,10 +39,17 @@ HELLO = Message(role="user", blocks=[TextBlock(text="hello")])
 QUICK = RetryPolicy(first_delay=0.05, max_delay=0.1)
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(scope="module")
+def running():
     with platform() as server:
         yield server
+
+
+@pytest.fixture
+def server(running):
+    """The platform, to which nothing was uploaded."""
+    forget_rollouts(running)
+    return running
 
 
 def client_of(server, *, api=None, **more):
@@ -163,6 +170,7 @@ async def test_rollouts_of_an_async_client_arrive(server):
     assert uploaded(server)["events"][-1]["rollout_info"]["task_index"] == 2
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "fault", [Status(503), Status(500), Status(429, headers={"Retry-After": "0.1"}), StatusAfterForward(502)]
 )
@@ -176,6 +184,7 @@ def test_upload_that_fails_is_repeated_and_counted_once(server, fault):
     assert (rollouts.uploaded, rollouts.failed) == (2, 0)
 
 
+@pytest.mark.slow
 def test_batch_of_rollouts_reaches_an_api_host_that_is_far_away(server):
     with FaultProxy(server.urls[0]) as proxy:
         proxy.add(Rule("POST", "/v1/rollouts", DelayRequest(0.1), times=None))
@@ -270,6 +279,7 @@ def test_text_that_json_or_a_database_can_not_hold_is_told_all_the_same(server):
     assert uploaded(server)["events"][-1]["content"] == "ab\\ud800\u2028"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("metadata", [{"x": object()}, {"x": float("nan")}, {1: "x"}])
 def test_metadata_that_is_not_json_is_the_callers_mistake(server, metadata):
     with client_of(server) as client:

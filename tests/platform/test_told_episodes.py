@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from platforms import NAME, platform, variables
+from platforms import NAME, forget_rollouts, platform, variables
 
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
@@ -10,12 +10,19 @@ from trl_bridge import OpenRewardSpec
 from trl_bridge._runtime.rollout_upload import redactable, text_only, upload
 
 
-@pytest.fixture
-def server(monkeypatch):
+@pytest.fixture(scope="module")
+def running():
     with platform(env="many,secrets,chat,images,slow") as server:
-        for name, value in variables(server).items():
-            monkeypatch.setenv(name, value)
         yield server
+
+
+@pytest.fixture
+def server(running, monkeypatch):
+    """The catalogue of this process, to which nothing was uploaded."""
+    forget_rollouts(running)
+    for name, value in variables(running).items():
+        monkeypatch.setenv(name, value)
+    return running
 
 
 def told(server):

@@ -22,12 +22,6 @@ def _title(snippet: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server():
-    with serve("ours", "--env", "echo") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def chat_server():
     with serve("ours", "--env", "chat") as server:
         yield server
@@ -72,10 +66,10 @@ TRL = [
     "snippet",
     [pytest.param(text, id=_title(text), marks=TRL if "from trl import" in text else []) for text in SNIPPETS],
 )
-def test_snippet_runs_as_it_stands(snippet, server, request, tmp_path, monkeypatch):
+def test_snippet_runs_as_it_stands(snippet, echo_server, request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
-    source = snippet.replace("http://localhost:8000", server.url)
+    source = snippet.replace("http://localhost:8000", echo_server.url)
     if "localhost:9000" in source:
         source = source.replace("http://localhost:9000/v1", request.getfixturevalue("endpoint").url)
         source = source.replace("my-model", "right")  # the one of its models that wins

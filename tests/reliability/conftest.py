@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from servers import Server, serve
+from servers import Server, expect_no_sessions, serve
 
 
 @pytest.fixture(scope="session")
@@ -11,6 +11,13 @@ def brisk() -> Iterator[Server]:
     """Our server with every environment; a silent stream gets a comment five times a second."""
     with serve("ours", "--env", "all", "--keepalive-comment", "0.2") as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def sessions_end_with_their_test(shared: list[Server]) -> Iterator[None]:
+    """Whatever a test does, its sessions are gone soon after it: each test is to blame for its own."""
+    yield
+    expect_no_sessions(shared)
 
 
 @pytest.fixture(params=("asyncio", "trio"))

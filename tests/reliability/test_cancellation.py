@@ -14,7 +14,10 @@ from fixtures.proxy import FaultProxy, Rule, Silence
 from ors_client import AsyncClient, Task, Timeouts
 
 # httpx's own generators, where a request is cancelled while it is sent; trio alone complains.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+pytestmark = [
+    pytest.mark.both_loops,  # each cancels in its own way
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+]
 
 CLOSE = 15.0  # the limit within which a session has to be gone
 LIMITS = Timeouts(close=CLOSE)

@@ -131,6 +131,7 @@ def test_sessions_outlive_500_open_streams() -> None:
     assert done == ["1"] * streams
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "fault",
     [Status(503), Status(500), Status(429), ResetAfterRead(), ResetAfterForward(), Silence(None)],

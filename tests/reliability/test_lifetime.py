@@ -73,6 +73,7 @@ def test_teardown_that_raises_does_not_disturb(server: Server) -> None:
 SLOW_CONSTRUCTOR = slow(constructor_seconds=3.0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["ours", "openreward"])
 @pytest.mark.parametrize("then", ["goes_on", "closes"])
 def test_session_whose_constructor_outlasts_its_request_is_deleted(
@@ -241,6 +242,7 @@ def test_handler_of_sigterm_is_the_documented_one() -> None:
     assert _HANDLER in (AsyncClient.__doc__ or "")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_that_ends_with_an_open_session_leaves_nothing(ours: Server, name: str) -> None:
     program, sent, status = PROGRAMS[name]

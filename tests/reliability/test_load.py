@@ -233,14 +233,14 @@ def test_rollouts_wait_for_a_server_that_is_away(ours: Server, backend: str) -> 
                 await session.__aenter__()
                 await session.get_prompt()
 
-            create_sent: list[str] = []
+            begun: list[str] = []
 
             async def go_on(session) -> None:
-                create_sent.append("a call")
+                begun.append("a call")
                 texts.append((await session.call_tool("step")).text)
 
             async def begin() -> None:
-                create_sent.append("a session")
+                begun.append("a session")
                 async with environment.session(COUNT) as session:
                     texts.append((await session.call_tool("step")).text)
 
@@ -249,7 +249,7 @@ def test_rollouts_wait_for_a_server_that_is_away(ours: Server, backend: str) -> 
                     for session in sessions:
                         group.start_soon(go_on, session)
                         group.start_soon(begin)
-                    while len(create_sent) < 20:  # noqa: ASYNC110 - as many events would say no more
+                    while len(begun) < 20:  # noqa: ASYNC110 - as many events would say no more
                         await anyio.sleep(0.01)
                     await anyio.sleep(2.0)  # longer than all attempts take
 

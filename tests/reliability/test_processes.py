@@ -125,6 +125,7 @@ FORKS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("name", FORKS)
 def test_fork(ours: Server, name: str) -> None:
@@ -142,6 +143,7 @@ def test_fork(ours: Server, name: str) -> None:
     nothing_left(ours, within=5)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_process_pool_of_each_kind_works(ours: Server, method: str) -> None:
     if method == "fork":
@@ -320,6 +322,7 @@ def test_600_calls_run_at_a_time(ours: Server) -> None:
     nothing_left(ours, within=10)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("idle", [1, 5])
 def test_connection_that_the_server_closed_while_the_loop_was_blocked_loses_no_call(backend: str, idle: int) -> None:
     async def main(url: str) -> None:
@@ -356,6 +359,7 @@ def test_connection_that_was_closed_while_idle_loses_no_call(backend: str) -> No
         anyio.run(main, proxy.url, backend=backend)
 
 
+@pytest.mark.slow
 def test_call_never_goes_out_on_a_connection_that_was_idle_for_four_seconds(backend: str) -> None:
     """Nobody closed it here; a server that closes after five seconds may be about to."""
 

@@ -9,6 +9,8 @@ from servers import Server
 from fixtures.proxy import FaultProxy, Rule, Silence
 from ors_client import AsyncClient, AsyncSession, DeadlineExceeded, KeepalivePolicy, ORSError, Task, TaskRef, Timeouts
 
+pytestmark = pytest.mark.both_loops  # each measures time and cancels in its own way
+
 NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
 LONG = 2_000_000  # more than a socket holds, so that reading it takes many turns of the event loop
 
