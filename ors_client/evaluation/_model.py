@@ -213,8 +213,10 @@ class ChatModel:
             except foreign_errors() as error:
                 if isinstance(error, ORSError):
                     raise
-                reason = one_line(self._redactor.redact(describe(error, connect=_CONNECT_SECONDS)))
-                if advice := remedy(error):
+                advice = remedy(error)
+                text = describe(error, connect=_CONNECT_SECONDS) if advice else str(error) or type(error).__name__
+                reason = one_line(self._redactor.redact(text))
+                if advice:
                     raise ModelRefused(f"The model gave no reply: {reason}. {advice}", url=self.base_url) from None
                 raise _RetryableFailure(reason, unreached=True) from None
         if deadline.scope.cancelled_caught and not (status and status != 200):
