@@ -140,19 +140,29 @@ class TransportError(ORSError):
         doing: What was attempted, as "POST /echo/call" or "open a session".
         reason: What the last attempt met.
         attempts: How many requests were sent or tried.
+        advice: What to do, where it is known better than by the kind of error.
     """
 
     anchor = "transporterror"
     _advice = "Is the server running, and are host and port right?"
 
     def __init__(
-        self, doing: str, *, reason: str, attempts: int = 1, url: str | None = None, session_id: str | None = None
+        self,
+        doing: str,
+        *,
+        reason: str,
+        attempts: int = 1,
+        advice: str | None = None,
+        url: str | None = None,
+        session_id: str | None = None,
     ) -> None:
         self.reason = reason
         self.attempts = attempts
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         super().__init__(
-            f"{doing} failed after {tries}: {one_line(reason)}. {self._advice}", url=url, session_id=session_id
+            f"{doing} failed after {tries}: {one_line(reason)}. {advice or self._advice}",
+            url=url,
+            session_id=session_id,
         )
 
 

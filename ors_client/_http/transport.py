@@ -26,7 +26,7 @@ from ors_client._protocol.responses import check_blocks
 from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
-from .backends import HTTPResponse, Timing, content_coding, describe, foreign_errors, timing, was_never_sent
+from .backends import HTTPResponse, Timing, content_coding, describe, foreign_errors, remedy, timing, was_never_sent
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
@@ -139,7 +139,9 @@ class Transport:
             if isinstance(result, FailedAttempt):
                 asked_later = not result.delivered and result.status is not None
                 asked_later |= result.silent == "response" and operation.waits_for_setup
-                raise (RetryLater if asked_later else TransportError)(operation.name, reason=result.reason)
+                raise (RetryLater if asked_later else TransportError)(
+                    operation.name, reason=result.reason, advice=result.remedy or None
+                )
             return self._parse(operation, result)
         except ORSError as error:
             raise self._with_location(error, operation) from error.__cause__
@@ -221,7 +223,7 @@ class Transport:
                 if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
                     raise
                 reason = self.show(describe(error, connect=self.timeouts.connect))
-                failure = FailedAttempt(reason, delivered=not was_never_sent(error))
+                failure = FailedAttempt(reason, delivered=not was_never_sent(error), remedy=remedy(error))
         if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
             return self._conclude(operation, stream)
         if failure is None:

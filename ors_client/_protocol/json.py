@@ -59,14 +59,19 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
         ValueError: It is not JSON.
         LimitExceeded: It has more items than `Limits.items`, or is nested deeper than `Limits.schema_depth`.
     """
-    _check_items(text, limits)
+    check_items(text, limits)
     try:
         return _decode(text, limits)
     except RecursionError:  # a limit may be set higher than Python can go
         raise _too_deep(limits) from None
 
 
-def _check_items(text: str, limits: Limits) -> None:
+def check_items(text: str, limits: Limits) -> None:
+    """Count the items of lists and objects in JSON text, before anything is made of them.
+
+    Raises:
+        LimitExceeded: They are more than `Limits.items`.
+    """
     most = limits.items
     if _openings_and_commas(text) <= most:
         return

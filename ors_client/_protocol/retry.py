@@ -40,6 +40,10 @@ from ors_client._errors import (
 
 from .operations import Operation
 
+# Not the global generator: a program that seeds it gets the same numbers, whether or not a request was repeated. This
+# one can't be seeded, so that the workers of a fork do not return together.
+_random = random.SystemRandom()
+
 # A connection that lives this long has shown the server at work; shorter ones prove nothing but that it accepts.
 _LIFE = 5.0
 
@@ -68,6 +72,7 @@ class FailedAttempt:
         waited: Seconds that the attempt took.
         advanced: The stream brought more of the result than any before it.
         alive: Seconds from the connection's start to the last byte received.
+        remedy: What to do, where no further attempt can succeed.
     """
 
     reason: str
@@ -79,6 +84,7 @@ class FailedAttempt:
     waited: float = 0.0
     advanced: bool = False
     alive: float = 0.0
+    remedy: str = ""
 
 
 def judge_status(
@@ -125,7 +131,7 @@ def is_missing_route(error: StatusError) -> bool:
     return means_no_route(error.status, error.detail)
 
 
-def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
+def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = _random.random) -> float:
     """Return the seconds to wait before the `nth` repetition, from 1, where the server asked for no other.
 
     Args:
@@ -179,7 +185,7 @@ class RetryState:
         timeouts: Timeouts,
         url: str,
         answered_before: bool,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = _random.random,
     ) -> None:
         self.count = 0
         self._operation = operation
@@ -210,6 +216,15 @@ class RetryState:
         if started and (failure.advanced or failure.alive >= _LIFE):
             self._fruitless = self._waits = 0
             self._waiting_since = None
+        if failure.remedy:
+            raise TransportError(
+                self._operation.name,
+                reason=failure.reason,
+                attempts=self.count,
+                advice=failure.remedy,
+                url=self._url,
+                session_id=self._session_id,
+            )
         if self._can_wait(failure):
             return self._wait(failure, now)
         self._waiting_since = None

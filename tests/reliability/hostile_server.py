@@ -61,10 +61,12 @@ class HostileServer:
     """One environment named "env", on a thread.
 
     Args:
+        greeting: Sent on each connection before anything was asked.
         scripts: By the last segment of the path; the other endpoints are honest.
     """
 
-    def __init__(self, **scripts: Script) -> None:
+    def __init__(self, *, greeting: bytes = b"", **scripts: Script) -> None:
+        self._greeting = greeting
         self.requests: list[str] = []
         self.connections = 0
         self._scripts = scripts
@@ -110,6 +112,7 @@ class HostileServer:
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
+        writer.write(self._greeting)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while await self._answer(reader, writer):
                 pass
