@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all retest lint docs bench soak conformance-matrix clean
+.PHONY: help install demo test test-all retest lint docs bench soak fuzz conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,9 @@ bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare
 
 soak: $(DEV) ## Run many sessions under random faults: [MINUTES=10]
 	@$(BIN)/python -m tests.soak $(call given,MINUTES,--minutes)
+
+fuzz: $(DEV) ## Attack the client with generated answers: [MINUTES=10]
+	@$(BIN)/python -m tests.attack $(call given,MINUTES,--minutes)
 
 # Each release is installed once, into .venv-matrix. After that the features take about six minutes, and the conformance
 # tests about five for each release.

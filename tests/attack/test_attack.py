@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWa
 
 # A seed of our own for the few that every run tries; `python -m tests.attack` tries others for as long as is wanted.
 FEW = settings(
-    max_examples=10,
+    max_examples=4,
     derandomize=True,
     deadline=None,
     phases=[Phase.generate],
