@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from ors_client._config import KeepalivePolicy
 from ors_client._errors import (
-    CLOSED,
+    CLIENT_CLOSED,
     ClientStateError,
     ORSError,
     ProtocolError,
@@ -58,6 +58,9 @@ _GOLDEN = 0.618033988749895
 # Pings that are due within this share of an interval go together, since waking up for one costs more than the ping. A
 # thousand sessions are pinged by twenty, which is no load for a server.
 _TOGETHER = 0.02
+
+# Intervals that one ping may take: the next goes out regardless.
+_MOST_BEATS = 2
 
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
@@ -227,7 +230,7 @@ class Keepalive:
         self._process.check()
         with self._guard:
             if self._closed:
-                raise ClientStateError(CLOSED)
+                raise ClientStateError(CLIENT_CLOSED)
             if self._thread is None:
                 self._thread = Background(self._make_transport, name="ors-client-keepalive")
                 atexit.register(self._at_exit)
@@ -298,13 +301,13 @@ class Keepalive:
         """
         asked = tracked.own(ping(tracked.session_id, deployment=tracked.deployment))
         try:
-            await transport.send_once(asked)
+            await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
         except StatusError as error:
             if not self._may_be_missing(tracked, error) or tracked.liveness_check is None:
                 raise
             await _check_alive(transport, tracked.liveness_check)
             try:
-                await transport.send_once(asked)
+                await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
             except StatusError as again:
                 if not self._may_be_missing(tracked, again):
                     raise

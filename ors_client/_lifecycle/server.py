@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import anyio
 
 from ors_client._errors import (
-    CLOSED,
+    CLIENT_CLOSED,
     AuthenticationError,
     BillingError,
     ClientStateError,
@@ -86,7 +86,7 @@ class Server:
         """Raise `ClientStateError` where the client can't be used."""
         self._process.check()
         if not self.open:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
 
     def deployment_of(self, key: EnvironmentKey) -> str | None:
         """Return the deployment that a name stands for, or `None` where it is an environment's own.

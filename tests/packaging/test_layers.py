@@ -4,6 +4,7 @@ import ast
 
 import ors_client
 import ors_client._shared
+from tests.mutants.catalogue import MUTANTS
 from tests.packaging import house
 
 # Judgement may not wait, read a clock or touch the network.
@@ -107,3 +108,7 @@ def is_public(module: str, name: str | None) -> bool:
 
 def test_packages_import_neither_sdk_nor_this_repository():
     assert {each.package for module in house.sources() for each in house.imports(module)}.isdisjoint(FOREIGN)
+
+
+def test_every_mutant_can_be_made():
+    assert [mutant.name for mutant in MUTANTS if not mutant.fits(house.ROOT)] == []
