@@ -137,6 +137,7 @@ def test_metrics_say_what_the_rollouts_met(make, proxy):
         "environment/cut/calls": 0.25,
         "environment/calls": 0.75,
         "environment/late_calls": 0.5,
+        "environment/zero_variance": 0.0,
         "environment/sessions_open": pytest.approx(1, abs=3),  # deletions are on their way
     }
     assert log.extra["status"] == ["scored", "cut: calls", "failed: OutcomeUnknown", "unscored"]

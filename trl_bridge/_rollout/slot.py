@@ -78,6 +78,7 @@ class RolloutSlot:
     def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
         self.handle = handle
         self.state = SlotState()
+        self.attached = False  # whether the trainer leaves out what other reward functions give a failed rollout
         self._tools = tools
         self._ahead: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
@@ -91,6 +92,23 @@ class RolloutSlot:
     def reward(self) -> float | None:
         """What the episode at hand is worth."""
         return self.rollout.reward(self.handle.settings.scoring)
+
+    @property
+    def teaches_nothing(self) -> bool:
+        """Whether the infrastructure broke the episode at hand, and no reward function's value of it may count."""
+        return self.rollout.failure is not None and self.handle.settings.scoring.on_failure == "unscored"
+
+    def warn_unless_attached(self) -> None:
+        """Say once that other reward functions' values of a failed rollout count, where nothing leaves them out."""
+        runtime = self.runtime
+        if self.attached or runtime is None or runtime.unattached_told or not self.teaches_nothing:
+            return
+        runtime.unattached_told = True
+        logger.warning(
+            "A rollout %s, and its trainer is not attached: if there are other reward functions, what they gave it "
+            "counts in this batch. spec.attach(trainer) before training leaves failed rollouts out. Said once.",
+            self.rollout.status,
+        )
 
     @property
     def seconds(self) -> float:

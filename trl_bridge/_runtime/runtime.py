@@ -55,6 +55,7 @@ class Runtime:
         tools_logged: Names of tools that were missing there.
         trouble: Kinds of failures and cuts that were met.
         unscored_told: Whether it was said that a batch had no reward at all.
+        unattached_told: Whether it was said that a failed rollout's other rewards count.
         running: Episodes that have not ended.
         descriptions: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
@@ -69,6 +70,7 @@ class Runtime:
         self.tools_logged: set[str] = set()
         self.trouble: set[str] = set()
         self.unscored_told = False
+        self.unattached_told = False
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()
         self.environment = settings.name
