@@ -7,24 +7,19 @@ go on while the caller thinks. Safe from many threads. Nothing is decided here.
 from __future__ import annotations
 
 import atexit
-import os
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-import anyio
-from anyio.from_thread import BlockingPortal
 
 from ._client import AsyncClient
 from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
-from ._errors import AFTER_FORK, ClientStateError
+from ._errors import ClientStateError
+from ._http.background import LoopThread
 from ._http.credentials import Secrets
 from ._http.pool import MakeTransport
+from ._http.process import OwnProcess
 from ._http.urls import Layout
 from ._rollouts.rollout import Rollouts
 from ._session import AsyncSession
@@ -49,63 +44,28 @@ T = TypeVar("T")
 
 
 class _Runner:
-    """Runs coroutines on the client's thread, and cancels them when the caller is interrupted.
-
-    anyio's `start_blocking_portal` is a generator, which waits for its thread wherever it is finalised: for ever, in a
-    forked child and at interpreter exit, where that thread does not run.
-    """
+    """Runs coroutines on the thread of a client that is open, and cancels them when the caller is interrupted."""
 
     def __init__(self) -> None:
-        self._process = os.getpid()
-        self._portal: BlockingPortal | None = None
-        self._thread: threading.Thread | None = None
+        self._process = OwnProcess()
+        self._thread: LoopThread | None = None
 
     def start(self) -> None:
-        if self._portal is not None:
+        if self._thread is not None:
             raise ClientStateError("This client is open already; open another one beside it.")
-        self._process = os.getpid()
-        ready: Future[BlockingPortal] = Future()
-        self._thread = threading.Thread(target=self._serve, args=(ready,), name="ors-client", daemon=True)
-        self._thread.start()
-        self._portal = ready.result()
+        self._process = OwnProcess()
+        self._thread = LoopThread("ors-client")
 
     def stop(self) -> None:
-        portal, thread, self._portal, self._thread = self._portal, self._thread, None, None
-        if portal is not None and thread is not None and self._process == os.getpid():
-            with suppress(RuntimeError):  # another thread stopped it
-                portal.call(portal.stop, True)
-            thread.join()
+        thread, self._thread = self._thread, None
+        if thread is not None and self._process.is_current:
+            thread.stop()
 
-    @staticmethod
-    def _serve(ready: Future[BlockingPortal]) -> None:
-        async def main() -> None:
-            async with BlockingPortal() as portal:
-                ready.set_result(portal)
-                await portal.sleep_until_stopped()
-
-        try:
-            anyio.run(main)
-        except BaseException as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-
-    def __call__(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
-        if self._portal is None:
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
+        self._process.check()
+        if self._thread is None:
             raise ClientStateError("The client is not open; use it inside `with Client(...) as client:`.")
-        try:
-            future = self._portal.start_task_soon(partial(function, *args, **kwargs))
-        except RuntimeError:
-            raise ClientStateError("The client was closed by another thread.") from None
-        try:
-            return future.result()
-        except CancelledError:
-            raise ClientStateError("The client was closed by another thread while it was used.") from None
-        except BaseException:
-            future.cancel()  # for Ctrl-C; without effect on what has raised by itself
-            raise
+        return self._thread.run(function(*args, **kwargs))
 
 
 class Client:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import operator
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, SupportsIndex, cast, get_args
 
-from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, Secret, TaskRef, Timeouts
+from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, TaskRef, Timeouts
+from ors_client._shared import Secrets
 
 from ._scoring import Scoring
 
 Prompts = Literal["reset", "dataset", "messages"]
-Secrets = Mapping[str, str | Secret | tuple[str, Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

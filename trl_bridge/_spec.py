@@ -26,6 +26,7 @@ from ors_client import (
     ToolCallBlock,
     ToolSpec,
 )
+from ors_client._shared import Secrets
 
 from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, parse_target
 from ._chat.content import to_content
@@ -35,7 +36,7 @@ from ._rollout.environment import EnvironmentFactory
 from ._runtime.discovery import discover_tools, fetch_prompts, fetch_tasks, sample
 from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
-from ._settings import Prompts, Secrets, Settings
+from ._settings import Prompts, Settings
 from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
 from ._trainer.rewards import environment_reward

@@ -1,7 +1,8 @@
-"""A thread with an event loop and connections of its own, beside the caller's.
+"""An event loop on a thread of its own, beside the caller's.
 
-A caller's loop may be blocked by a training step, cancelled or closed; what must go on regardless runs here. It knows
-nothing of what runs on it.
+A caller's loop may be blocked by a training step, cancelled or closed, or there may be none; what must go on regardless
+runs here. The thread is a daemon, so that an interpreter that wants to exit can, whatever a server does; whoever owns
+it stops it. It knows nothing of what runs on it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import contextvars
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any
+from concurrent.futures import CancelledError, Future
+from typing import Any, Self, TypeVar
 
+from ors_client._errors import ClientStateError
+
+from .process import OwnProcess
 from .transport import Transport
+
+T = TypeVar("T")
 
 EXIT_SECONDS = 4.0  # for what is left to do at interpreter exit, which should not take five
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _ExitSafeLoop(asyncio.SelectorEventLoop):
     """An event loop that can still look up names while the interpreter exits, when no thread can be started."""
 
     async def getaddrinfo(
@@ -39,8 +45,100 @@ class _Loop(asyncio.SelectorEventLoop):
             return socket.getaddrinfo(host, port, family, type, proto, flags)
 
 
-class Background:
-    """An event loop on a daemon thread, with a transport of its own.
+class LoopThread:
+    """An asyncio event loop that runs from construction until `stop`.
+
+    Args:
+        name: The thread's.
+        owner: What was closed when the loop has stopped, for messages.
+    """
+
+    def __init__(self, name: str, *, owner: str = "client") -> None:
+        self.process = OwnProcess()
+        self._owner = owner
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._end: asyncio.Event
+        self._stopped = False
+        # Guards `_stopped`: nothing is handed to the loop once it may have stopped, since nobody would answer. It is
+        # re-entrant as a garbage collection within it may run finalizers that submit.
+        self._lock = threading.RLock()
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name=name, daemon=True)
+        self._thread.start()
+        ready.result()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread and must not wait for it."""
+        return threading.current_thread() is self._thread
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start `work` from any thread; cancelling the future cancels it.
+
+        Raises:
+            ClientStateError: The loop has stopped.
+        """
+        with self._lock:
+            if not self._stopped:
+                # In a context of its own: the caller's says which event loop runs, and that may be trio's.
+                return contextvars.Context().run(asyncio.run_coroutine_threadsafe, work, self._loop)
+        work.close()
+        raise ClientStateError(f"This {self._owner} is closed; make a new one.")
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` and wait for it from another thread, as `wait` does."""
+        return wait(self.submit(work))
+
+    def post(self, function: Callable[[Self], object]) -> None:
+        """Call `function` on the thread; never blocks, and does nothing once the loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, self, context=contextvars.Context())
+
+    def later(self, delay: float, function: Callable[[], object]) -> None:
+        """Call `function` after `delay` seconds; on the thread only."""
+        self._loop.call_later(delay, function)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` beside all else; on the thread only."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self, *, join_seconds: float | None = None) -> None:
+        """Cancel what is running and end the thread; wait for its end for at most `join_seconds`."""
+        with self._lock:
+            self._stopped = True
+            self.post(lambda thread: thread._end.set())  # noqa: SLF001 - its own class
+        if not self.is_current:
+            self._thread.join(join_seconds)
+
+    async def _begin(self) -> None:
+        """Make what belongs to the loop."""
+
+    async def _finish(self) -> None:
+        """Close what belongs to the loop."""
+
+    def _serve(self, ready: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_ExitSafeLoop) as runner:
+                runner.run(self._main(ready))
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _main(self, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        await self._begin()
+        ready.set_result(None)
+        await self._end.wait()
+        await self._finish()
+
+
+class Background(LoopThread):
+    """A loop on a thread with a transport of its own.
 
     Args:
         make_transport: Called on the thread.
@@ -51,34 +149,12 @@ class Background:
 
     def __init__(self, make_transport: Callable[[], Transport], *, name: str) -> None:
         self._make_transport = make_transport
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop
-        self._stopped: asyncio.Event
-        ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
-        self._thread.start()
-        ready.result()
+        super().__init__(name)
 
-    def post(self, function: Callable[[Background], object]) -> None:
-        """Call `function` on the thread; never blocks."""
-        with contextlib.suppress(RuntimeError):  # the loop was closed: the client is, too
-            # In a context of its own: the caller's says which event loop runs, and that may be trio's.
-            self._loop.call_soon_threadsafe(function, self, context=contextvars.Context())
-
-    def later(self, delay: float, function: Callable[[], object]) -> None:
-        """Call `function` after `delay` seconds; on the thread only."""
-        self._loop.call_later(delay, function)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` beside all else; on the thread only."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def stop(self, last: Callable[[Transport], Coroutine[Any, Any, None]], *, within: float) -> None:
+    def finish(self, last: Callable[[Transport], Coroutine[Any, Any, None]], *, within: float) -> None:
         """End all work, do the `last` for at most `within` seconds, and end the thread."""
 
-        async def finish() -> None:
+        async def end() -> None:
             for task in self._tasks - {asyncio.current_task()}:
                 task.cancel()
             try:
@@ -86,24 +162,30 @@ class Background:
                     async with asyncio.timeout(within):
                         await last(self.transport)
             finally:
-                self._stopped.set()
+                self._end.set()
 
-        self.post(lambda thread: thread.spawn(finish()))
+        self.post(lambda thread: thread.spawn(end()))
         self._thread.join(within + 1.0)
 
-    def _run(self, ready: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_Loop) as runner:
-                runner.run(self._main(ready))
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-
-    async def _main(self, ready: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
+    async def _begin(self) -> None:
         self.transport = self._make_transport()
-        ready.set_result(None)
-        await self._stopped.wait()
+
+    async def _finish(self) -> None:
         await self.transport.aclose()
+
+
+def wait(future: Future[T]) -> T:
+    """Wait for what runs on such a thread; when the wait is interrupted, cancel it.
+
+    Raises:
+        ClientStateError: It was cancelled, as its loop stopped.
+    """
+    try:
+        return future.result()
+    except CancelledError:
+        raise ClientStateError("The client or spec behind this was closed while it was in use.") from None
+    except BaseException:
+        # Ctrl-C in the waiting thread says nothing to the loop's.
+        with contextlib.suppress(RuntimeError):
+            future.cancel()
+        raise

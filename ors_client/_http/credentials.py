@@ -172,6 +172,15 @@ def encode_body(secrets: Secrets) -> dict[str, str]:
     return {name: secret.value for name, secret in _read(secrets).items()}
 
 
+def secret_values(secrets: Secrets | None) -> list[str]:
+    """Return the values alone, which nothing may show.
+
+    Raises:
+        TypeError: A name, value or domain is not a string. The message names the secret, never its value.
+    """
+    return list(encode_body(secrets).values()) if secrets else []
+
+
 def _read(secrets: Secrets) -> dict[str, Secret]:
     if not isinstance(secrets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         raise TypeError(f"Secrets are a mapping of names to values, not {type(secrets).__name__}.")

@@ -7,13 +7,12 @@ requests are cancelled under one, and a hidden limit turns a busy rollout into a
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import httpx
 
-from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError
+from ors_client._errors import CLOSED, ClientStateError
 
 from .backends import (
     AiohttpConnections,
@@ -24,6 +23,7 @@ from .backends import (
     parsed,
 )
 from .deadline import Loop
+from .process import OwnProcess
 from .proxies import proxy_for, tls_for, transport_for
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
@@ -47,7 +47,7 @@ class Pool:
         self._origins: dict[tuple[str, str, int | None], Connections] = {}
         self._routes: dict[str, Connections] = {}  # by URL, so that it is taken apart once
         self._loop: Loop | None = None
-        self._process = 0
+        self._process = OwnProcess()
         self._closed = False
         self._holder: AsyncGenerator[None] | None = None
 
@@ -58,15 +58,15 @@ class Pool:
             ClientStateError: The connections belong to another event loop or process.
         """
         bound = self._loop
-        if bound is not None and self._process == os.getpid() and bound.is_running():
+        if bound is not None and self._process.is_current and bound.is_running():
             return bound
         if self._closed:
             raise ClientStateError(CLOSED)
-        if bound is not None and self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+        if bound is not None:
+            self._process.check()
         if bound is not None and not bound.is_closed():
             raise ClientStateError("This client belongs to another event loop; open one for each loop.")
-        self._loop, self._process, self._origins, self._routes = Loop.running(), os.getpid(), {}, {}
+        self._loop, self._process, self._origins, self._routes = Loop.running(), OwnProcess(), {}, {}
         self._holder = self._hold()
         await anext(self._holder)
         return self._loop
@@ -80,7 +80,7 @@ class Pool:
         self._closed = True
         holder, self._holder = self._holder, None
         # The parent's sockets are not the child's to close, and another event loop's can't be closed from here.
-        if holder is not None and self._process == os.getpid() and self._loop is not None and self._loop.is_running():
+        if holder is not None and self._process.is_current and self._loop is not None and self._loop.is_running():
             await holder.aclose()
 
     async def _hold(self) -> AsyncGenerator[None]:

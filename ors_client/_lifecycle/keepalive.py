@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -24,8 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ors_client._config import KeepalivePolicy
-from ors_client._errors import AFTER_FORK, CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
+from ors_client._errors import CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
+from ors_client._http.process import OwnProcess
 from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
 from ors_client._protocol.retry import is_missing_route
@@ -123,7 +123,7 @@ class Keepalive:
         self._unpingable: set[str | None] = set()
         self._thread: Background | None = None
         self._closed = False
-        self._process = os.getpid()
+        self._process = OwnProcess()
         # Guards that one thread is started, and that nothing is entered once the last deletions are chosen. It is
         # re-entrant as a garbage collection within it may abandon a session.
         self._guard = threading.RLock()
@@ -187,20 +187,19 @@ class Keepalive:
         with self._guard:
             thread, self._thread = self._thread, None
             self._closed = True
-        if thread is None or self._process != os.getpid():
+        if thread is None or not self._process.is_current:
             return
         seconds = self._close if within is None else within
         for tracked in list(self._ledger.values()):  # others strike theirs meanwhile
             tracked.on_lost = None
-        thread.stop(self._delete_all, within=seconds)
+        thread.finish(self._delete_all, within=seconds)
         for tracked in list(self._ledger.values()):
             self._report(tracked, "the client was closed")
 
     # --- On the thread -----------------------------------------------------------------------------------------------
 
     def _running(self) -> Background:
-        if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+        self._process.check()
         with self._guard:
             if self._closed:
                 raise ClientStateError(CLOSED)

@@ -7,7 +7,6 @@ shape of secrets, the routes that are missing, and whether even looking around n
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,7 +15,6 @@ from typing import TypeVar
 import anyio
 
 from ors_client._errors import (
-    AFTER_FORK,
     CLOSED,
     AuthenticationError,
     BillingError,
@@ -25,7 +23,8 @@ from ors_client._errors import (
     SessionLost,
     StatusError,
 )
-from ors_client._http.credentials import Secret, Secrets, encode_body, encode_header
+from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
+from ors_client._http.process import OwnProcess
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, create_session, list_environments, version
 from ors_client._protocol.retry import is_missing_route
@@ -103,7 +102,7 @@ class Server:
         """Routes that were found not to be there."""
         self._present: set[Route] = set()
         self.open = True
-        self._process = os.getpid()
+        self._process = OwnProcess()
         self._learning = anyio.Lock()  # guards that each fact below is asked for once
         self._names: dict[str | None, list[str]] = {}
         self._addresses: dict[tuple[str | None, str | None], Address] = {}
@@ -115,8 +114,7 @@ class Server:
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
-        if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+        self._process.check()
         if not self.open:
             raise ClientStateError(CLOSED)
 
@@ -218,7 +216,7 @@ class Server:
         if not secrets:
             return None, None
         header = encode_header(secrets, catalogue=self.transport.target.catalogue)
-        self.transport.redactor.add([*_values(secrets), header])
+        self.transport.redactor.add([*secret_values(secrets), header])
         if self._is_catalogue(deployment):
             return header, None
         if self._takes_body_secrets and await self._tells_version():
@@ -349,10 +347,3 @@ class Server:
 
 def _list(deployment: str | None, session_id: str | None) -> Operation[list[str]]:
     return list_environments(deployment=deployment, session_id=session_id)
-
-
-def _values(secrets: Secrets) -> list[str]:
-    return [
-        secret if isinstance(secret, str) else secret.value if isinstance(secret, Secret) else secret[0]
-        for secret in secrets.values()
-    ]

@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import json
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -25,8 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ors_client._errors import AFTER_FORK, CLOSED, CapacityError, ClientStateError, ORSError, StatusError
+from ors_client._errors import CLOSED, CapacityError, ClientStateError, ORSError, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
+from ors_client._http.process import OwnProcess
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import environment_id, upload_rollouts, variant_ids
 
@@ -107,7 +107,7 @@ class Uploader:
         self._close = close
         self._queue_events = queue_events
         self._queue_bytes = queue_bytes
-        self._process = os.getpid()
+        self._process = OwnProcess()
         self._lock = threading.Lock()  # guards the queue, the rollouts held back, and that one thread is started
         self._quiet = threading.Condition(self._lock)  # nothing waits any more
         self._queue: deque[Event] = deque()
@@ -137,14 +137,13 @@ class Uploader:
 
     def check(self) -> None:
         """Raise `ClientStateError` where nothing can be uploaded any more."""
-        if self._process != os.getpid():
-            raise ClientStateError(AFTER_FORK)
+        self._process.check()
         if self._closed:
             raise ClientStateError(CLOSED)
 
     def put(self, event: Event) -> None:
         """Queue an event, or count it as dropped."""
-        if self._process != os.getpid():
+        if not self._process.is_current:
             return  # a forked child: its parent tells of the rollout
         with self._lock:
             problem = self._problem(event)
@@ -186,7 +185,7 @@ class Uploader:
             within: Seconds at most; by default the close limit, and longer while there is progress.
         """
         atexit.unregister(self._at_exit)
-        if self._process != os.getpid():
+        if not self._process.is_current:
             return
         with self._lock:
             self._closed = True
@@ -201,7 +200,7 @@ class Uploader:
             self._sending = 0
             self._thread = None
             self.failed += left
-        thread.stop(_nothing_more, within=0.1)
+        thread.finish(_nothing_more, within=0.1)
         if left:
             self._log("left", "%d events of rollouts were not uploaded before the client was closed.", left)
 

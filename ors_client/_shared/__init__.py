@@ -1,1 +1,32 @@
-"""What the bridge and the evaluation both write. Private to users."""
+"""What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
+
+from ors_client._http.background import LoopThread, wait
+from ors_client._http.credentials import Secrets, credentials_in, secret_values
+from ors_client._http.process import OwnProcess
+
+from .block_recorder import BlockRecorder
+from .block_text import flatten, images_absent, placeholder, plain_text
+from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
+from .json_schema import SchemaResolver, mapping, sequence
+
+__all__ = [
+    "REFUSALS",
+    "BlockRecorder",
+    "CallEntry",
+    "EpisodeLog",
+    "Failure",
+    "LoopThread",
+    "OwnProcess",
+    "SchemaResolver",
+    "Secrets",
+    "credentials_in",
+    "flatten",
+    "images_absent",
+    "mapping",
+    "placeholder",
+    "plain_text",
+    "refusal_text",
+    "secret_values",
+    "sequence",
+    "wait",
+]

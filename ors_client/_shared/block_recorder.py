@@ -1,8 +1,7 @@
-"""What an environment sends in one episode, as a record holds it: texts, blocks, and images as far as there is room.
+"""What an environment sends in one episode, as a record holds it: texts, blocks, and images as far as the line allows.
 
 Training and evaluation both write through it, so that a report or a replay need not know which of them wrote. It takes
-whatever a server sends, as nothing about a record may cost an episode. Knows blocks; knows neither the file nor the
-episode's course.
+whatever a server sends: a record must not break an episode. Knows blocks, but neither the file nor the episode.
 """
 
 from __future__ import annotations
@@ -13,25 +12,25 @@ from pydantic_core import to_json
 
 from ors_client._types import Block, ImageBlock, JSONObject, Message, TextBlock, ToolResultBlock
 
-from .block_text import images_shown, left_out, unnested, worded
+from .block_text import flatten, images_shown, placeholder, plain_text
 
 # As much as one answer may hold by default. An episode is one line, which its writer and its readers hold whole.
-_ROOM = 64 * 2**20
+_BYTE_BUDGET = 64 * 2**20
 _DEEPEST = 40  # results within results; each takes two of the levels that a line has
 
 
-class Transcriber:
+class BlockRecorder:
     """Writes down what comes in during one episode, and counts how much of its line is more than plain text.
 
     Args:
-        images: Whether images are kept. In the place of one that is not, or of a block that finds no room, stands what
-            a model that sees no images is told, as `[1 image left out: image/png]`.
-        room: Bytes of the line that all blocks but plain texts may take together.
+        images: Whether images are kept. A placeholder, as `[1 image left out: image/png]`, stands for one that is not,
+            and for a block that exceeds the budget.
+        byte_budget: Bytes of the line that all blocks but plain texts may take together.
     """
 
-    def __init__(self, *, images: bool = True, room: int = _ROOM) -> None:
+    def __init__(self, *, images: bool = True, byte_budget: int = _BYTE_BUDGET) -> None:
         self._images = images
-        self._room = room
+        self._byte_budget = byte_budget
 
     def messages(self, opening: Sequence[Message]) -> list[JSONObject] | None:
         """Return the conversation that an episode began with, or `None` where it is one text of the user's."""
@@ -48,12 +47,12 @@ class Transcriber:
 
     def _fit(self, block: Block, depth: int) -> JSONObject:
         if not isinstance(block, ToolResultBlock):
-            return self._kept(block) or _text(left_out(block))
+            return self._kept(block) or _text(placeholder(block))
         kept = self._kept(block.model_copy(update={"blocks": []})) if depth < _DEEPEST else None
-        return {**kept, "blocks": self._fitting(block.blocks, depth + 1)} if kept else _text(left_out(block))
+        return {**kept, "blocks": self._fitting(block.blocks, depth + 1)} if kept else _text(placeholder(block))
 
     def _kept(self, block: Block) -> JSONObject | None:
-        """Return a block as far as it finds room: whole, or without its `detail`, or not at all."""
+        """Return a block as far as the budget allows: whole, or without its `detail`, or not at all."""
         # One that breaks the rules of its type may hold an image all the same.
         if block.type == "image" and not self._images:
             return None
@@ -62,30 +61,30 @@ class Transcriber:
             if isinstance(each, TextBlock) and each.detail is None:
                 return _text(each.text)
             try:
-                (kept,) = written([each])
+                (kept,) = dump_blocks([each])
                 size = len(to_json(kept))
             except ValueError:  # nested more deeply than can be written, where the client's limit was raised
                 continue
-            if size <= self._room:
-                self._room -= size
+            if size <= self._byte_budget:
+                self._byte_budget -= size
                 return kept
         return None
 
 
-def written(blocks: Iterable[Block]) -> list[JSONObject]:
+def dump_blocks(blocks: Iterable[Block]) -> list[JSONObject]:
     """Return blocks as the standard writes them, which is how a record holds them."""
     return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
 
 
-def told(opening: Iterable[Message]) -> str:
+def conversation_text(opening: Iterable[Message]) -> str:
     """Return all text of a conversation, with a word on what is none: the `prompt` of a record."""
-    return "\n\n".join(_told(message) for message in opening)
+    return "\n\n".join(_message_text(message) for message in opening)
 
 
-def _told(message: Message) -> str:
+def _message_text(message: Message) -> str:
     pieces: list[str] = []
     images = 0
-    for block in (*unnested(message.blocks), None):
+    for block in (*flatten(message.blocks), None):
         if isinstance(block, ImageBlock):
             images += 1
             continue
@@ -93,7 +92,7 @@ def _told(message: Message) -> str:
             pieces.append(images_shown(images))
             images = 0
         if block is not None:
-            pieces.append(worded(block))
+            pieces.append(plain_text(block))
     return "\n".join(pieces)
 
 

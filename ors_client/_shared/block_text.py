@@ -1,6 +1,6 @@
 """What stands in a text for blocks that are no text, so that records, models and reports read the same words.
 
-Knows blocks and how they are worded; which of them are passed on or kept, and how much of them, is for others to say.
+Knows blocks and their texts; which of them are passed on or kept, and how much of them, is for others to say.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ors_client._types import Block, ImageBlock, ReasoningBlock, TextBlock, Tool
 _LONGEST_TYPE = 60  # a type is a word; a server that sends an essay gets it shortened
 
 
-def unnested(blocks: Iterable[Block]) -> Iterator[Block]:
+def flatten(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield blocks in order, with those of a result in its place."""
     # A stack, not recursion: how deep results nest is the server's choice.
     stack = [iter(blocks)]
@@ -28,7 +28,7 @@ def unnested(blocks: Iterable[Block]) -> Iterator[Block]:
             yield block
 
 
-def worded(block: Block) -> str:
+def plain_text(block: Block) -> str:
     """Return the text of a block, or what stands in its place."""
     match block:
         case TextBlock() | ReasoningBlock():
@@ -36,10 +36,10 @@ def worded(block: Block) -> str:
         case ToolCallBlock():
             return f"[call of {_short(block.name)} with {json.dumps(block.input, ensure_ascii=False)}]"
         case _:
-            return left_out(block)
+            return placeholder(block)
 
 
-def left_out(block: Block) -> str:
+def placeholder(block: Block) -> str:
     """Return what stands in the place of a block that is not passed on."""
     if isinstance(block, ImageBlock):
         return images_absent([block])

@@ -4,6 +4,7 @@ import typer
 
 from .check import check
 from .command import command
+from .compare import compare_records
 from .listing import envs, prompt, splits, tasks, tools
 from .play import play
 from .replay import replay
@@ -28,4 +29,5 @@ app.command()(command(prompt))
 app.command()(command(play))
 app.command()(command(run))
 app.command()(command(report))
+app.command("compare")(command(compare_records))
 app.command()(command(replay))

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from ors_client import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolOutput
-from ors_client._shared.block_text import left_out, unnested
+from ors_client._shared.block_text import flatten, placeholder
 
 from .images import ImageProtocol, ImageStore, escape_sequence, image_protocol
 from .output import one_line, out, printable
@@ -33,7 +33,7 @@ class BlockPrinter:
 
     def blocks(self, blocks: Iterable[Block]) -> None:
         """Show blocks, one after another."""
-        for block in unnested(blocks):
+        for block in flatten(blocks):
             match block:
                 case TextBlock():
                     self._console.print(Text(printable(block.text)))
@@ -44,7 +44,7 @@ class BlockPrinter:
                 case ToolCallBlock():
                     self.call(block.name, block.input)
                 case _:
-                    self._console.print(Text(printable(left_out(block)), style="dim"))
+                    self._console.print(Text(printable(placeholder(block)), style="dim"))
 
     def messages(self, messages: Sequence[Message]) -> None:
         """Show a conversation."""

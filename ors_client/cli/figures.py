@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from ors_client.report import Figures
+from ors_client.report import Estimate, Figures
 from ors_client.report._advice import advice
 
 from .output import milliseconds, one_line, out, printable, show
@@ -15,6 +17,27 @@ from .output import milliseconds, one_line, out, printable, show
 _KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
 _MESSAGE = 300  # characters of a failure's message
 _FAILURES, _TOOLS = 10, 5
+
+
+class Unscored(StrEnum):
+    """What an attempt without a score counts for in means."""
+
+    ZERO = "0"
+    LEAVE_OUT = "leave-out"
+
+    @property
+    def value_in_means(self) -> float | None:
+        """As `Figures` takes it."""
+        return 0.0 if self is Unscored.ZERO else None
+
+
+UnscoredOption = Annotated[
+    Unscored,
+    typer.Option("--unscored", help="In mean rewards, an attempt without a score: one that was cut, or got none."),
+]
+PassAtOption = Annotated[
+    float, typer.Option("--pass-at", metavar="REWARD", help="From which reward on an episode has passed.")
+]
 
 
 def show_figures(figures: Figures) -> None:
@@ -47,8 +70,15 @@ def as_json(figures: Figures) -> dict[str, Any]:
         "episodes": figures.episodes,
         "scored": figures.scored,
         "coverage": figures.coverage,
+        "unscored": Unscored.LEAVE_OUT.value if figures.unscored is None else figures.unscored,
+        "without_score": figures.without_score,
+        "broken": figures.broken,
         "mean_reward": figures.mean_reward,
+        "mean_reward_interval": _bounds(figures.reward()),
         "pass_at": {str(k): {"share": share, "tasks": tasks} for k, (share, tasks) in figures.pass_curve.items()},
+        "pass_at_interval": {str(k): _bounds(figures.pass_rate(k)) for k in figures.pass_curve},
+        "pass_hat": {str(k): _share(figures.pass_rate(k, every=True)) for k in figures.pass_curve},
+        "pass_hat_interval": {str(k): _bounds(figures.pass_rate(k, every=True)) for k in figures.pass_curve},
         "passing_reward": figures.passing,
         "statuses": dict(figures.statuses),
         "failures": dict(figures.failures),
@@ -56,6 +86,19 @@ def as_json(figures: Figures) -> dict[str, Any]:
             kind: {"message": message, "try": [cure] if (cure := advice(kind)) else []}
             for kind, message in figures.messages.items()
         },
+        "compared": [
+            {
+                "model": model,
+                "environment": environment,
+                "episodes": entry.episodes,
+                "coverage": entry.scored / entry.episodes,
+                "mean_reward": None if (reward := figures.reward(entry=(model, environment))) is None else reward.mean,
+                "mean_reward_interval": _bounds(reward),
+                "pass_at_1": _share(passed := figures.pass_rate(1, entry=(model, environment))),
+                "pass_at_1_interval": _bounds(passed),
+            }
+            for (model, environment), entry in figures.compared.items()
+        ],
         "calls": figures.calls,
         "median_seconds": figures.median_seconds,
         "usage": dict(figures.usage),
@@ -72,28 +115,62 @@ def as_json(figures: Figures) -> dict[str, Any]:
     }
 
 
+def _share(found: Estimate | None) -> float | None:
+    return None if found is None else found.mean
+
+
+def _bounds(found: Estimate | None) -> list[float] | None:
+    return None if found is None or found.interval is None else list(found.interval)
+
+
+def reward_text(reward: float) -> str:
+    """Spell a reward with three decimals, or a very large one with its power of ten."""
+    return f"{reward:.3f}" if abs(reward) < 1e6 else f"{reward:.4g}"
+
+
 def _rows(figures: Figures) -> list[tuple[str, str]]:
-    mean = "nothing was scored" if figures.mean_reward is None else f"{figures.mean_reward:.3f}"
+    mean = "nothing was scored" if figures.mean_reward is None else reward_text(figures.mean_reward)
+    reward, passed = figures.reward(), figures.pass_rate(1)
     coverage = "" if figures.coverage is None else f"{figures.coverage:.0%} ({figures.scored} of {figures.episodes})"
-    curve = figures.pass_curve if figures.scored else {}
+    curve = figures.pass_curve
     tasks = max((count for _, count in curve.values()), default=0)
     passes = ", ".join(
         f"@{k} {share:.1%}" + ("" if count == tasks else f" of {_count(count, 'task')}")
         for k, (share, count) in curve.items()
     )
+    every = {k: found for k in curve if k > 1 and (found := figures.pass_rate(k, every=True)) is not None}
     rows = [
         (
             "episodes",
             f"{figures.episodes:,}, of {_count(figures.num_tasks, 'task')}" if figures.tasks else str(figures.episodes),
         ),
         ("mean reward", mean),
+        (
+            "  95 %",
+            ""
+            if (bounds := _bounds(reward)) is None
+            else f"{' to '.join(map(reward_text, bounds))}, clustered by task",
+        ),
+        ("  unscored", _unscored(figures)),
         ("coverage", coverage),
         ("pass", f"{passes}  (reward {figures.passing:g} or more)" if passes else ""),
+        (
+            "  95 %",
+            "" if (bounds := _bounds(passed)) is None else f"@1 {' to '.join(f'{share:.1%}' for share in bounds)}",
+        ),
+        ("  all of k", ", ".join(f"^{k} {found.mean:.1%}" for k, found in every.items())),
         ("calls", f"{figures.calls:,}"),
         ("tokens", _tokens(figures)),
         ("seconds", "" if figures.median_seconds is None else f"{figures.median_seconds:.1f}, the median episode"),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _unscored(figures: Figures) -> str:
+    if not figures.without_score:
+        return ""
+    how = "left out of the mean" if figures.unscored is None else f"counted as {figures.unscored:g}"
+    return f"{_count(figures.without_score, 'attempt')} without a score, {how}"
 
 
 def _tokens(figures: Figures) -> str:

@@ -21,7 +21,7 @@ from ors_client.record import EpisodeRecord, read
 from ors_client.report import Figures, summarise, write_report
 
 from .command import INTERRUPTED, PROBLEMS, show_failure
-from .figures import as_json, show_figures
+from .figures import PassAtOption, Unscored, UnscoredOption, as_json, show_figures
 from .hints import connection_hints
 from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
@@ -89,9 +89,8 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Play episodes again that the infrastructure broke.")
     ] = False,
-    pass_at: Annotated[
-        float, typer.Option("--pass-at", metavar="REWARD", help="From which reward on an episode has passed.")
-    ] = 1.0,
+    pass_at: PassAtOption = 1.0,
+    unscored: UnscoredOption = Unscored.ZERO,
     max_turns: Annotated[
         int, typer.Option("--max-turns", min=1, metavar="N", help="Replies of the model.", rich_help_panel=_BUDGET)
     ] = 50,
@@ -122,6 +121,7 @@ def run(
         concurrency=concurrency,
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
+        unscored=unscored.value_in_means,
     )
     try:
         interrupted = evaluation.run()
@@ -148,6 +148,7 @@ class _Evaluation:
     concurrency: int
     secrets: Secrets | None
     retry_failed: bool
+    unscored: float | None
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
     requested: int = 0
@@ -182,7 +183,7 @@ class _Evaluation:
             name = self.environment = await environment.name()
             tasks = await self._tasks(environment)
             todo = self._remaining(tasks, name, client.layout.sessions)
-            with _progress(name, todo, quiet=self.options.as_json) as on_episode:
+            with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
                     await self._with_specifications(environment, tasks) if todo else tasks,
@@ -255,13 +256,14 @@ class _Evaluation:
 def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
     """Show the figures and write the page; without a record there is nothing to show."""
     options, record, model = evaluation.options, evaluation.record, evaluation.player.name
+    unscored = evaluation.unscored
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
-    figures = summarise(record, passing=passing, model=model, environment=evaluation.environment)
+    figures = summarise(record, passing=passing, unscored=unscored, model=model, environment=evaluation.environment)
     problem: OSError | None = None
     try:
-        write_report(record, where, passing=passing)
+        write_report(record, where, passing=passing, unscored=unscored)
     except OSError as error:
         problem = error
     if options.as_json:
@@ -332,13 +334,15 @@ def _model_hints(error: ModelRefused, model: ChatModel, key: str | None) -> list
 
 
 @contextlib.contextmanager
-def _progress(name: str, todo: int, *, quiet: bool) -> Generator[Callable[[EpisodeRecord], None]]:
+def _progress(
+    name: str, todo: int, *, unscored: float | None, quiet: bool
+) -> Generator[Callable[[EpisodeRecord], None]]:
     """Show a bar with the mean reward so far; in a pipe, nothing moves."""
     console = err()
     if quiet or not console.is_terminal or not todo:
         yield lambda _: None
         return
-    figures = Figures()
+    figures = Figures(unscored=unscored)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from ors_client._environment import AsyncEnvironment
-from ors_client._http.credentials import Secrets, encode_body
+from ors_client._http.credentials import Secrets, secret_values
 from ors_client._types import Task, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, read
 
@@ -100,7 +100,7 @@ async def evaluate(
     specs = {_place(task): task.spec for task in tasks if isinstance(task, Task)}
     places = [_place(task) for task in tasks]
     todo = remaining(places, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
-    writer = RecordWriter(record, hide=[*model.secrets, *encode_body(secrets or {}).values(), *hide])
+    writer = RecordWriter(record, hide=[*model.secrets, *secret_values(secrets), *hide])
     queue = iter(todo)
     stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
 

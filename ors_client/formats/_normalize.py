@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from ors_client._shared.block_text import left_out
+from ors_client._shared.block_text import placeholder
 from ors_client._types import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
 
 MessagePosition = Literal["system", "assistant", "result", "user"]
@@ -68,7 +68,7 @@ def _as_text(block: Block) -> list[Block]:
         case TextBlock():
             return [block]
         case _:
-            return [TextBlock(text=left_out(block))]
+            return [TextBlock(text=placeholder(block))]
 
 
 class _Normalizer:

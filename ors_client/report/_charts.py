@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
 
+from ._intervals import mean
 from ._text import escape
 
 _WIDTH, _HEIGHT = 520, 200
@@ -34,7 +37,7 @@ def line_chart(
     low, high = bounds
     last = max((x for x, _ in points), default=1.0)
     first = min((x for x, _ in points), default=0.0)
-    steps = [low + step * (high - low) / 4 for step in range(5)]
+    steps = [low * (1 - step / 4) + high * (step / 4) for step in range(5)]
     left = max(_LEFT, 10 + _CHARACTER * max(len(format_value(value)) for value in steps))
 
     def to_x(x: float) -> float:
@@ -42,7 +45,8 @@ def line_chart(
         return left + share * (_WIDTH - left - _RIGHT)
 
     def to_y(y: float) -> float:
-        return _HEIGHT - _BOTTOM - (y - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+        share = (y / 2 - low / 2) / (high / 2 - low / 2)  # halves: the whole of -1e308 to 1e308 is no number
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
     drawn: list[str] = []
     for value in steps:
@@ -66,6 +70,21 @@ def line_chart(
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
         f"<title>{escape(label)}</title>{''.join(drawn)}</svg>"
     )
+
+
+def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
+    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean, and share that has one.
+
+    The bins differ in size by one at most: a small last one would be the noisiest, where the eye looks first.
+    """
+    values = list(rewards)
+    count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
+    ends = [number * len(values) // count for number in range(count + 1)]
+    folded: list[tuple[int, float | None, float]] = []
+    for start, end in itertools.pairwise(ends):
+        given = [reward for reward in values[start:end] if not math.isnan(reward)]
+        folded.append((end, mean(given), len(given) / (end - start)))
+    return folded
 
 
 def bar(share: float) -> str:

@@ -1,11 +1,13 @@
 """Figures over many episodes, counted one episode at a time.
 
 Keeps numbers, never episodes, so that a record of any length fits into memory. Knows nothing of files and pages.
+
+An episode that the infrastructure broke (`failed`) is no attempt: it is counted, and is in no mean and in no pass rate.
+Any other attempt without a score, unscored or cut, did not pass, and counts in means as `Figures.unscored` says.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from array import array
@@ -17,6 +19,7 @@ from datetime import datetime
 from ors_client.record import EpisodeRecord
 
 from ._advice import advice
+from ._intervals import Estimate, estimate, mean
 
 EnvironmentKey = tuple[str | None, str | None]
 """An environment as one model meets it: model and environment."""
@@ -79,18 +82,31 @@ class TaskFigures:
     passed: int = 0
     rewards: list[float] = field(default_factory=list[float])
 
+    @property
+    def rate(self) -> float:
+        """The share of the attempts that passed."""
+        return self.passed / self.tried
+
+    def values(self, unscored: float | None) -> list[float]:
+        """Return what the attempts count for in a mean.
+
+        Args:
+            unscored: Of those without a score; `None` leaves them out.
+        """
+        return self.rewards + ([] if unscored is None else [unscored] * (self.tried - len(self.rewards)))
+
 
 @dataclass(slots=True)
 class EnvironmentFigures:
-    """The results of one model in one environment.
+    """The episodes of one model in one environment.
 
     Args:
         episodes: How many there are.
-        rewards: Of the scored ones.
+        scored: How many of them have a reward.
     """
 
     episodes: int = 0
-    rewards: MutableSequence[float] = field(default_factory=lambda: array("d"))
+    scored: int = 0
 
 
 class Figures:
@@ -98,16 +114,20 @@ class Figures:
 
     Args:
         passing: The reward from which an episode counts as passed.
+        unscored: What an attempt without a score counts for in means; `None` leaves it out.
     """
 
-    def __init__(self, *, passing: float = 1.0) -> None:
+    def __init__(self, *, passing: float = 1.0, unscored: float | None = 0.0) -> None:
         self.passing = passing
+        self.unscored = unscored
         self.episodes = 0
         """How many were added."""
         self.calls = 0
         """How many calls they made."""
         self.rewards = array("d")
         """Of each episode in order; NaN where nothing was scored."""
+        self.values = array("d")
+        """What each episode counts for in means, in order; NaN where it is in none."""
         self.seconds = array("d")
         """Of each episode that tells its length, in order."""
         self.statuses: Counter[str] = Counter()
@@ -134,13 +154,15 @@ class Figures:
     def add(self, episode: EpisodeRecord) -> None:
         """Count one episode."""
         self.episodes += 1
-        reward = _finite(episode.reward)
+        broken = episode.status.startswith("failed")
+        reward = None if broken else _finite(episode.reward)
+        value = reward if reward is not None or broken else self.unscored
         self.rewards.append(math.nan if reward is None else reward)
+        self.values.append(math.nan if value is None else value)
         self.statuses[episode.status] += 1
         entry = self.entries[episode.model, episode.environment]
         entry.episodes += 1
-        if reward is not None:
-            entry.rewards.append(reward)
+        entry.scored += reward is not None
         if (seconds := _finite(episode.seconds)) is not None:
             self.seconds.append(seconds)
         for name, counter in self.names.items():
@@ -153,7 +175,7 @@ class Figures:
             self.last = max(self.last or started, started)
         self.usage.update(episode.usage or {})
         self._add_calls(episode)
-        if not episode.status.startswith("failed"):
+        if not broken:
             task = self.tasks[episode.model, episode.environment, episode.split, episode.index]
             task.tried += 1
             if reward is not None:
@@ -179,18 +201,23 @@ class Figures:
 
     @property
     def compared(self) -> dict[EnvironmentKey, EnvironmentFigures]:
-        """By model and environment; where only one environment has a name, the others are taken to be it.
+        """By model and environment; where only one environment has a name, the others are taken to be it."""
+        compared: dict[EnvironmentKey, EnvironmentFigures] = {}
+        only = self._only_environment
+        for (model, environment), entry in self.entries.items():
+            whole = compared.setdefault((model, environment or only), EnvironmentFigures())
+            whole.episodes += entry.episodes
+            whole.scored += entry.scored
+        return compared
+
+    @property
+    def _only_environment(self) -> str | None:
+        """The environment, where only one has a name.
 
         An episode that failed before there was a session may not know the name.
         """
         known = {environment for _, environment in self.entries if environment is not None}
-        only = next(iter(known)) if len(known) == 1 else None
-        compared: dict[EnvironmentKey, EnvironmentFigures] = {}
-        for (model, environment), entry in self.entries.items():
-            whole = compared.setdefault((model, environment or only), EnvironmentFigures())
-            whole.episodes += entry.episodes
-            whole.rewards.extend(entry.rewards)
-        return compared
+        return next(iter(known)) if len(known) == 1 else None
 
     @property
     def differing(self) -> list[str]:
@@ -210,10 +237,22 @@ class Figures:
         return self.scored / self.episodes if self.episodes else None
 
     @property
+    def without_score(self) -> int:
+        """How many attempts have no score though nothing broke them: the environment gave none, or they were cut."""
+        return self.episodes - self.broken - self.scored
+
+    @property
     def mean_reward(self) -> float | None:
-        """Over the episodes that have one."""
-        given = [reward for reward in self.rewards if not math.isnan(reward)]
-        return math.fsum(given) / len(given) if given else None
+        """Over the attempts; see `unscored` for those without a score."""
+        return mean([value for value in self.values if not math.isnan(value)])
+
+    def reward(self, *, entry: EnvironmentKey | None = None) -> Estimate | None:
+        """Return the mean reward of the attempts, with its interval; `None` where there are none.
+
+        Args:
+            entry: Of this model in this environment only.
+        """
+        return self._estimate((key, task.values(self.unscored)) for key, task in self._tasks_of(entry))
 
     @property
     def failures(self) -> Counter[str]:
@@ -253,11 +292,44 @@ class Figures:
             k: Attempts.
             entry: Of this model in this environment only.
         """
-        tasks = {key: task for key, task in self.tasks.items() if task.tried >= k and entry in {None, (key[0], key[1])}}
-        if not tasks:
-            return None
-        shares = [pass_at(k, tried=task.tried, passed=task.passed) for task in tasks.values()]
-        return math.fsum(shares) / len(shares), _distinct(tasks)
+        found = self.pass_rate(k, entry=entry)
+        return None if found is None else (found.mean, found.tasks)
+
+    def pass_rate(self, k: int, *, entry: EnvironmentKey | None = None, every: bool = False) -> Estimate | None:
+        """Return pass@k with its interval, over the tasks with at least `k` attempts of a model that were not broken.
+
+        Args:
+            k: Attempts.
+            entry: Of this model in this environment only.
+            every: Return pass^k instead: all `k` attempts pass.
+        """
+        chance = pass_hat if every else pass_at
+        return self._estimate(
+            (key, [chance(k, tried=task.tried, passed=task.passed)])
+            for key, task in self._tasks_of(entry)
+            if task.tried >= k
+        )
+
+    def _tasks_of(self, entry: EnvironmentKey | None) -> list[tuple[TaskKey, TaskFigures]]:
+        only = self._only_environment
+        return [(key, task) for key, task in self.tasks.items() if entry is None or entry == (key[0], key[1] or only)]
+
+    def _estimate(self, values: Iterable[tuple[TaskKey, list[float]]]) -> Estimate | None:
+        """Return the mean over all; a task is one cluster, whoever played it."""
+        clusters: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
+        for (_, environment, split, index), of_task in values:
+            clusters[environment, split, index] += of_task
+        return estimate(clusters.values())
+
+    @property
+    def hardest_tasks(self) -> list[tuple[TaskKey, TaskFigures]]:
+        """The tasks, those first that were solved least; of those solved alike, the lowest mean and the most tries."""
+
+        def order(item: tuple[TaskKey, TaskFigures]) -> tuple[float, float, int]:
+            task = item[1]
+            return task.rate, mean(task.values(self.unscored)) or 0.0, -task.tried
+
+        return sorted(self.tasks.items(), key=order)
 
     @property
     def pass_curve(self) -> dict[int, tuple[float, int]]:
@@ -277,6 +349,16 @@ def pass_at(k: int, *, tried: int, passed: int) -> float:
     if not 0 < k <= tried or not 0 <= passed <= tried:
         raise ValueError(f"pass@{k} needs at least {k} attempts, and {passed} of {tried} passed.")
     return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
+
+
+def pass_hat(k: int, *, tried: int, passed: int) -> float:
+    """Return the chance that all of `k` attempts pass, estimated without bias from `tried` attempts.
+
+    Source: Yao et al., "tau-bench", 2024, section 3 (pass^k).
+    """
+    if not 0 < k <= tried or not 0 <= passed <= tried:
+        raise ValueError(f"pass^{k} needs at least {k} attempts, and {passed} of {tried} passed.")
+    return math.comb(passed, k) / math.comb(tried, k)
 
 
 def labels(differing: Sequence[str], *, model: str | None, environment: str | None) -> list[str]:
@@ -299,19 +381,3 @@ def _local(moment: datetime | None) -> datetime | None:
         return None if moment is None else moment.astimezone()
     except (ValueError, OverflowError):  # the year 1 has no yesterday
         return None
-
-
-def bins(rewards: Iterable[float], most: int) -> list[tuple[int, float | None, float]]:
-    """Fold rewards in order into at most `most` bins: the number of episodes so far, mean reward, and coverage.
-
-    The bins differ in size by one at most: a small last one would be the noisiest, where the eye looks first.
-    """
-    values = list(rewards)
-    count = math.ceil(len(values) / math.ceil(len(values) / most)) if values else 0
-    ends = [number * len(values) // count for number in range(count + 1)]
-    folded: list[tuple[int, float | None, float]] = []
-    for start, end in itertools.pairwise(ends):
-        given = [reward for reward in values[start:end] if not math.isnan(reward)]
-        mean = math.fsum(given) / len(given) if given else None
-        folded.append((end, mean, len(given) / (end - start)))
-    return folded

@@ -1,25 +1,38 @@
 """The page: figures as tiles, charts and tables, then transcripts. One file, with nothing from elsewhere.
 
-The policy in its head forbids the browser to run or to fetch anything, should an escape ever be missing.
+The policy in its head forbids the browser to fetch anything, and to run anything but the page's own script, which it
+knows by its hash: should an escape ever be missing. Without scripts the page reads the same, and has no filters.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import os
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ._charts import axis_bounds, bar, line_chart
-from ._figures import FailureFigures, Figures, bins, labels
+from ._charts import axis_bounds, bar, bins, line_chart
+from ._figures import FailureFigures, Figures, TaskKey, labels
+from ._intervals import Estimate, mean
+from ._output import write_page
 from ._reading import Sample, sample
 from ._text import PageBudget, duration, escape, number, percent
-from ._transcript import transcript
+from ._transcript import anchor, task_name, transcript
 
 _BINS = 60  # points of a curve: more would be noise at this width
 _TOOLS, _TASKS, _ENTRIES = 25, 12, 25
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_LINKS = 6  # to transcripts, from one row
+_FILTERS = (
+    '<div class="filters" hidden>'
+    + "".join(
+        f'<label>{name} <select name="{name}"><option value="">all</option></select></label>'
+        for name in ("model", "status", "task")
+    )
+    + '<label>text <input type="search"></label><output></output></div>'
+)
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 
 
 def write_report(
@@ -29,6 +42,7 @@ def write_report(
     title: str | None = None,
     transcripts: int = 40,
     passing: float = 1.0,
+    unscored: float | None = 0.0,
 ) -> Figures:
     """Read a record and write a page about it; return the figures.
 
@@ -38,31 +52,14 @@ def write_report(
         title: Its heading; left out, the record's name.
         transcripts: How many episodes are shown in full. From a longer record, some of each kind are chosen.
         passing: The reward from which an episode counts as passed.
+        unscored: What an attempt without a score counts for in means; `None` leaves it out.
 
     Raises:
         OSError: The record can't be read, or the page can't be written.
     """
-    figures, chosen = sample(record, passing=passing, transcripts=transcripts)
-    _write(Path(page), _render(title or Path(record).name, figures, chosen))
+    figures, chosen = sample(record, passing=passing, unscored=unscored, transcripts=transcripts, hardest=_TASKS)
+    write_page(Path(page), _render(title or Path(record).name, figures, chosen))
     return figures
-
-
-def _write(page: Path, text: str) -> None:
-    """Write the page beside its place first, so that an interrupted run leaves the old one whole."""
-    page.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=page.parent, prefix=f".{page.name}.", encoding="utf-8", errors="backslashreplace", delete=False
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(file.name).chmod(0o666 & ~mask)  # as an ordinary file has it; temporary ones are private
-            Path(file.name).replace(page)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 def _render(title: str, figures: Figures, chosen: Sample) -> str:
@@ -71,20 +68,21 @@ def _render(title: str, figures: Figures, chosen: Sample) -> str:
         _tiles(figures),
         _curves(figures),
         _entries(figures),
-        _failures(figures),
+        _failures(figures, chosen),
         _pass_curve(figures),
         _tools(figures),
         _timing(figures),
-        _tasks(figures),
+        _tasks(figures, chosen),
         _transcripts(figures, chosen),
     ]
-    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    style, script = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    policy = _POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}</style></head>"
-        f"<body><main>{''.join(sections)}</main></body></html>\n"
+        f"<body><main>{''.join(sections)}</main><script>{script}</script></body></html>\n"
     )
 
 
@@ -108,20 +106,41 @@ def _first_names(names: Iterable[str]) -> str:
 
 
 def _tiles(figures: Figures) -> str:
-    first = figures.pass_at(1) if figures.scored else None
+    reward, first = figures.reward(), figures.pass_rate(1)
     tiles = [
-        (f"{figures.episodes:,}", "episodes"),
-        (number(figures.mean_reward), "mean reward, where scored"),
-        (percent(figures.coverage), "coverage: share scored"),
-        (percent(None if first is None else first[0]), f"pass@1: reward of {figures.passing:g} or more"),
-        (f"{figures.broken:,}", "broken by infrastructure"),
-        (f"{figures.calls:,}", "tool calls"),
-        (duration(figures.median_seconds), "median episode"),
+        (f"{figures.episodes:,}", "episodes", ""),
+        (number(figures.mean_reward), "mean reward", _small_print(_interval(reward, number), _unscored(figures))),
+        (percent(figures.coverage), "coverage: share scored", ""),
+        (
+            percent(None if first is None else first.mean),
+            f"pass@1: reward of {figures.passing:g} or more",
+            _small_print(_interval(first, percent)),
+        ),
+        (f"{figures.broken:,}", "broken by infrastructure" + ", in no mean" * bool(figures.broken), ""),
+        (f"{figures.calls:,}", "tool calls", ""),
+        (duration(figures.median_seconds), "median episode", ""),
     ]
     shown = "".join(
-        f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for value, name in tiles
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span>{more}</div>'
+        for value, name, more in tiles
     )
     return f'<div class="tiles">{shown}</div>'
+
+
+def _unscored(figures: Figures) -> str:
+    """Say what the attempts without a score count for, where there are any."""
+    if not figures.without_score:
+        return ""
+    how = "left out" if figures.unscored is None else f"counted as {figures.unscored:g}"
+    return f"{figures.without_score:,} without a score {how}"
+
+
+def _interval(found: Estimate | None, format_value: Callable[[float], str]) -> str:
+    """Return a mean's interval in words, or nothing where there is none."""
+    if found is None or found.interval is None:
+        return ""
+    low, high = map(format_value, found.interval)
+    return f"95 % interval {low} to {high}"
 
 
 def _curves(figures: Figures) -> str:
@@ -129,7 +148,7 @@ def _curves(figures: Figures) -> str:
         return "<p>The record holds no episodes.</p>"
     if figures.episodes == 1:
         return ""
-    folded = bins(figures.rewards, _BINS)
+    folded = bins(figures.values, _BINS)
     size = figures.episodes / len(folded)
     about = "" if size.is_integer() else "about "
     each = "is one episode" if size == 1 else f"is the mean of {about}{size:,.0f} episodes"
@@ -141,14 +160,14 @@ def _curves(figures: Figures) -> str:
         bounds=axis_bounds(given),
         format_value=lambda value: number(value, 4),
     )
-    covered = [(float(x), share) for x, _, share in folded]
+    covered = [(float(x), share) for x, _, share in bins(figures.rewards, _BINS)]
     coverage = line_chart(
         covered, label="Share of scored episodes", bounds=(0.0, 1.0), format_value=percent, filled=True
     )
     return (
         f'<h2>Over time</h2><div class="charts"><figure><figcaption>Mean reward</figcaption>{reward}</figure>'
         f"<figure><figcaption>Coverage: share of episodes scored</figcaption>{coverage}</figure></div>"
-        f'<p class="note">In the order in which they ended; each point {each}.</p>'
+        f'<p class="note">In the order in which they ended; each point {each}. {escape(_unscored(figures))}</p>'
     )
 
 
@@ -158,24 +177,33 @@ def _entries(figures: Figures) -> str:
         return ""
     ranked = sorted(figures.compared.items(), key=lambda item: tuple(name or "" for name in reversed(item[0])))
     rows: list[tuple[str, ...]] = []
+    below: list[str] = []
     for (model, environment), entry in ranked[:_ENTRIES]:
         first, *others = labels(differing, model=model, environment=environment)
-        passed = figures.pass_at(1, entry=(model, environment)) if entry.rewards else None
+        reward = figures.reward(entry=(model, environment))
+        passed = figures.pass_rate(1, entry=(model, environment))
         rows.append(
             (
                 escape(first[:120]) + _small_print(*others),
                 f"{entry.episodes:,}",
-                number(sum(entry.rewards) / len(entry.rewards) if entry.rewards else None),
-                percent(None if passed is None else passed[0]),
-                percent(len(entry.rewards) / entry.episodes),
+                number(None if reward is None else reward.mean),
+                percent(None if passed is None else passed.mean),
+                percent(entry.scored / entry.episodes),
             )
         )
+        told = [
+            f"{name}: {words}"
+            for name, words in (("mean reward", _interval(reward, number)), ("pass@1", _interval(passed, percent)))
+            if words
+        ]
+        below.append(f"<p>{escape(', '.join(told))}</p>" if told else "")
     title = " and ".join(differing)
-    table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows)
-    return f"<h2>By {title}</h2>" + table + _rows_left_out(len(ranked), _ENTRIES, "rows")
+    table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows, below=below)
+    note = f'<p class="note">{escape(_unscored(figures))}</p>' if figures.without_score else ""
+    return f"<h2>By {title}</h2>" + table + note + _rows_left_out(len(ranked), _ENTRIES, "rows")
 
 
-def _failures(figures: Figures) -> str:
+def _failures(figures: Figures, chosen: Sample) -> str:
     failures = figures.failure_rows[:20]
     if not failures:
         return ""
@@ -193,20 +221,36 @@ def _failures(figures: Figures) -> str:
         "environment (unscored).</p>"
     )
     columns = ["kind", "#episodes", "#share", "|of all episodes"]
-    return "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(row) for row in failures]) + note
+    return "<h2>Failures by kind</h2>" + _table(columns, rows, below=[_reason(row, chosen) for row in failures]) + note
 
 
-def _reason(row: FailureFigures) -> str:
+def _reason(row: FailureFigures, chosen: Sample) -> str:
+    links = _links([line for line, _, episode in chosen.shown if episode.status == row.kind])
     message = f"<p>The first: {escape(row.message[:300])}</p>" if row.message else ""
-    return message + (f"<p>Try: {escape(row.advice)}</p>" if row.advice else "")
+    tried = f"<p>Try: {escape(row.advice)}</p>" if row.advice else ""
+    return message + tried + (f"<p>Transcripts: {links}</p>" if links else "")
+
+
+def _links(lines: Sequence[int]) -> str:
+    """Return links to the transcripts of these lines of the record, the first few."""
+    return ", ".join(f'<a href="#{anchor(line)}">line {line}</a>' for line in lines[:_LINKS])
 
 
 def _pass_curve(figures: Figures) -> str:
     curve = figures.pass_curve
     if len(curve) < 2:
         return ""
-    rows = [(f"pass@{k}", percent(share), bar(share), f"{tasks:,}") for k, (share, tasks) in curve.items()]
-    note = f'<p class="note">A reward of {figures.passing:g} or more passes; broken episodes are no attempts.</p>'
+    rows: list[tuple[str, ...]] = []
+    for every, sign in ((False, "@"), (True, "^")):
+        for k in curve:
+            found = figures.pass_rate(k, every=every)
+            if found is not None and not (every and k == 1):  # pass^1 is pass@1
+                words = _small_print(_interval(found, percent)) if found.interval else ""
+                rows.append((f"pass{sign}{k}" + words, percent(found.mean), bar(found.mean), f"{found.tasks:,}"))
+    note = (
+        f'<p class="note">pass@k: at least one of k attempts passes; pass^k: all of them. A reward of '
+        f"{figures.passing:g} or more passes, an attempt without a score does not; broken episodes are no attempts.</p>"
+    )
     return "<h2>Passing within k attempts</h2>" + _table(["measure", "#share", "|of the tasks", "#tasks"], rows) + note
 
 
@@ -228,7 +272,7 @@ def _tools(figures: Figures) -> str:
         )
         for name, tool in ranked[:_TOOLS]
     ]
-    columns = ["tool", "#calls", "#errors", "#median", "#95 % within", "#slowest", "#in all", "|compared"]
+    columns = ["tool", "#calls", "#errors", "#median", "~95 % within", "~slowest", "#in all", "|compared"]
     return "<h2>Slowest tools</h2>" + _table(columns, rows) + _rows_left_out(len(ranked), _TOOLS, "tools")
 
 
@@ -250,24 +294,30 @@ def _timing(figures: Figures) -> str:
     return "<h2>Where the time went</h2>" + _table(["part", "#mean", "#longest", "#in all", "|compared"], rows)
 
 
-def _tasks(figures: Figures) -> str:
-    tried = [(key, task) for key, task in figures.tasks.items() if task.rewards]
-    if len(tried) < 2:
+def _tasks(figures: Figures, chosen: Sample) -> str:
+    ranked = figures.hardest_tasks
+    if len(ranked) < 2:
         return ""
     differing = figures.differing
-    ranked = sorted(tried, key=lambda item: (sum(item[1].rewards) / len(item[1].rewards), -item[1].tried))
-    rows = [
-        (
-            escape(f"{split or '?'}/{'?' if index is None else index}")
-            + _small_print(*labels(differing, model=model, environment=environment)),
-            f"{task.tried:,}",
-            f"{task.passed:,}",
-            number(sum(task.rewards) / len(task.rewards)),
+    lines: dict[TaskKey, list[int]] = {}
+    for line, _, episode in chosen.shown:
+        lines.setdefault((episode.model, episode.environment, episode.split, episode.index), []).append(line)
+    rows: list[tuple[str, ...]] = []
+    for key, task in ranked[:_TASKS]:
+        model, environment, split, index = key
+        rows.append(
+            (
+                escape(task_name(split, index))
+                + _small_print(*labels(differing, model=model, environment=environment)),
+                f"{task.tried:,}",
+                f"{task.passed:,}",
+                number(mean(task.values(figures.unscored))),
+                _links(lines.get(key, [])),
+            )
         )
-        for (model, environment, split, index), task in ranked[:_TASKS]
-    ]
-    table = _table(["task", "#attempts", "#passed", "#mean reward"], rows)
-    return "<h2>Hardest tasks</h2>" + table + _rows_left_out(len(ranked), _TASKS, "tasks")
+    table = _table(["task", "#attempts", "#passed", "~mean reward", "transcripts"], rows)
+    note = '<p class="note">Those that were solved least come first; broken episodes are no attempts.</p>'
+    return "<h2>Hardest tasks</h2>" + table + note + _rows_left_out(len(ranked), _TASKS, "tasks")
 
 
 def _transcripts(figures: Figures, chosen: Sample) -> str:
@@ -275,7 +325,10 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
         return ""
     budget = PageBudget()
     differing = figures.differing
-    shown = "".join(transcript(line, why, episode, budget, differing=differing) for line, why, episode in chosen.shown)
+    shown = "".join(
+        transcript(line, why, episode, budget, passing=figures.passing, differing=differing)
+        for line, why, episode in chosen.shown
+    )
     count = len(chosen.shown)
     note = (
         "The only episode."
@@ -285,11 +338,13 @@ def _transcripts(figures: Figures, chosen: Sample) -> str:
         else f"{count:,} of {figures.episodes:,} episodes: some of each kind of failure, the lowest and the highest "
         "rewards, the longest, the latest, and others at even distances. The record has them all."
     )
-    return f'<h2>Transcripts</h2><p class="note">{note}</p>{shown}'
+    return f'<h2>Transcripts</h2><p class="note">{note}</p>{_FILTERS if count > 1 else ""}{shown}'
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequence[str] = ()) -> str:
-    """Return a table of cells that are HTML; `#` before a column's name marks numbers, and `|` bars.
+    """Return a table of cells that are HTML.
+
+    Before a column's name, `#` marks numbers, `|` bars, and `~` numbers for which a narrow screen has no room.
 
     Args:
         columns: Their names.
@@ -298,9 +353,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequ
     """
 
     def kind(column: str) -> str:
-        return ' class="n"' if column.startswith("#") else ' class="b"' if column.startswith("|") else ""
+        return {"#": ' class="n"', "|": ' class="b"', "~": ' class="n wider"'}.get(column[:1], "")
 
-    head = "".join(f"<th{kind(column)}>{escape(column.lstrip('#|'))}</th>" for column in columns)
+    head = "".join(f"<th{kind(column)}>{escape(column.lstrip('#|~'))}</th>" for column in columns)
     body = ""
     for row, under in itertools.zip_longest(rows, below, fillvalue=""):
         cells = "".join(f"<td{kind(column)}>{cell}</td>" for column, cell in zip(columns, row, strict=True))
@@ -310,8 +365,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequ
 
 
 def _small_print(*lines: str) -> str:
-    """Return lines in small print below a cell's text."""
-    return "".join(f'<span class="small">{escape(line[:120])}</span>' for line in lines)
+    """Return lines in small print below a text."""
+    return "".join(f'<span class="small">{escape(line[:120])}</span>' for line in lines if line)
 
 
 def _rows_left_out(there: int, shown: int, what: str) -> str:

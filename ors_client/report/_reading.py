@@ -6,11 +6,12 @@ Knows which episodes those are. An attempt that was made again after a failure c
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ors_client.record import EpisodeRecord, numbered
 
-from ._figures import Figures
+from ._figures import Figures, TaskKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,43 +28,69 @@ class Sample:
 
 
 def summarise(
-    path: str | os.PathLike[str], *, passing: float = 1.0, model: str | None = None, environment: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    passing: float = 1.0,
+    unscored: float | None = 0.0,
+    model: str | None = None,
+    environment: str | None = None,
 ) -> Figures:
     """Return the figures of a record.
 
     Args:
         path: The record.
         passing: The reward from which an episode counts as passed.
+        unscored: What an attempt without a score counts for in means; `None` leaves it out.
         model: Of this model's episodes only.
         environment: Of this environment's episodes only.
 
     Raises:
         OSError: The record can't be read.
     """
-    return _read_figures(path, passing=passing, model=model, environment=environment)[0]
+    return _read(
+        path, lambda: Figures(passing=passing, unscored=unscored), model=model, environment=environment
+    ).figures
 
 
-def sample(path: str | os.PathLike[str], *, passing: float, transcripts: int) -> tuple[Figures, Sample]:
-    """Return the figures of a record, and at most `transcripts` of its episodes."""
-    figures, summaries, superseded = _read_figures(path, passing=passing)
-    chosen = _choose(summaries, transcripts)
+def sample(
+    path: str | os.PathLike[str], *, passing: float, unscored: float | None, transcripts: int, hardest: int
+) -> tuple[Figures, Sample]:
+    """Return the figures of a record, and at most `transcripts` of its episodes, some of its hardest tasks too."""
+    reading = _read(path, lambda: Figures(passing=passing, unscored=unscored))
+    tasks = [reading.tasks[key] for key, _ in reading.figures.hardest_tasks[:hardest]]
+    chosen = _choose(reading.summaries, transcripts, tasks)
     shown = [(number, chosen[number], episode) for number, episode in numbered(path, only=chosen)]
-    return figures, Sample(shown, superseded)
+    return reading.figures, Sample(shown, reading.superseded)
 
 
 @dataclass(frozen=True, slots=True)
 class _EpisodeSummary:
     number: int
+    task: int
     status: str
     reward: float | None
     calls: int
 
 
-def _read_figures(
-    path: str | os.PathLike[str], *, passing: float, model: str | None = None, environment: str | None = None
-) -> tuple[Figures, list[_EpisodeSummary], int]:
-    figures, summaries, superseded = Figures(passing=passing), list[_EpisodeSummary](), 0
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    figures: Figures
+    summaries: list[_EpisodeSummary]
+    superseded: int
+    tasks: dict[TaskKey, int]
+    """A number for each task, so that a summary is small."""
+
+
+def _read(
+    path: str | os.PathLike[str],
+    new_figures: Callable[[], Figures],
+    *,
+    model: str | None = None,
+    environment: str | None = None,
+) -> _Reading:
+    figures, summaries, superseded = new_figures(), list[_EpisodeSummary](), 0
     last: dict[tuple[object, ...], int] = {}
+    tasks: dict[TaskKey, int] = {}
     for number, episode in numbered(path):
         if model not in {None, episode.model} or environment not in {None, episode.environment}:
             continue
@@ -71,25 +98,32 @@ def _read_figures(
             superseded += _attempt_key(episode) in last
             last[_attempt_key(episode)] = number
         figures.add(episode)
-        summaries.append(_EpisodeSummary(number, episode.status, episode.reward, len(episode.calls)))
+        task = tasks.setdefault((episode.model, episode.environment, episode.split, episode.index), len(tasks))
+        summaries.append(_EpisodeSummary(number, task, episode.status, episode.reward, len(episode.calls)))
     if not superseded:
-        return figures, summaries, 0
+        return _Reading(figures, summaries, 0, tasks)
     # Figures can't take an episode back; a record with attempts made again is rare, and read again.
     lasting = set(last.values())
-    figures, counted = Figures(passing=passing), set[int]()
+    figures, counted = new_figures(), set[int]()
     for number, episode in numbered(path, only={summary.number for summary in summaries}):
         if episode.attempt is None or number in lasting:
             figures.add(episode)
             counted.add(number)
-    return figures, [summary for summary in summaries if summary.number in counted], superseded
+    return _Reading(figures, [summary for summary in summaries if summary.number in counted], superseded, tasks)
 
 
 def _attempt_key(episode: EpisodeRecord) -> tuple[object, ...]:
     return episode.model, episode.environment, episode.split, episode.index, episode.attempt
 
 
-def _choose(summaries: list[_EpisodeSummary], most: int) -> dict[int, str]:
-    """Choose episodes, by number, with the reason: rare ones first, then extremes, then evenly spaced ones."""
+def _choose(summaries: list[_EpisodeSummary], most: int, hardest: list[int]) -> dict[int, str]:
+    """Choose episodes, by number, with the reason: rare ones first, then extremes, then evenly spaced ones.
+
+    Args:
+        summaries: Of all episodes.
+        most: How many are chosen at most.
+        hardest: The tasks of which one attempt each is wanted; a third of the room is theirs.
+    """
     if len(summaries) <= most:
         return dict.fromkeys((summary.number for summary in summaries), "")
     scored = [summary for summary in summaries if summary.reward is not None]
@@ -105,7 +139,10 @@ def _choose(summaries: list[_EpisodeSummary], most: int) -> dict[int, str]:
         ("most calls", sorted(summaries, key=lambda summary: -summary.calls)[:each]),
         ("latest", summaries[::-1][:each]),
     ]
-    chosen: dict[int, str] = {}
+    chosen = {of_kind[0].number: kind for kind, of_kind in sorted(kinds.items())[:most] if kind != "scored"}
+    attempts = _attempts(summaries)
+    room = min(most // 3, most - len(chosen))
+    chosen |= {attempts[task]: "hardest tasks" for task in hardest[:room] if attempts[task] not in chosen}
     # One of each reason before two of any, so that a bound as low as the number of reasons still shows them all.
     for turn in range(each):
         for reason, candidates in wanted:
@@ -117,3 +154,12 @@ def _choose(summaries: list[_EpisodeSummary], most: int) -> dict[int, str]:
             break
         chosen.setdefault(summaries[int(place * step)].number, "one of many")
     return chosen
+
+
+def _attempts(summaries: list[_EpisodeSummary]) -> dict[int, int]:
+    """Return the number of the first episode of each task that was not broken by the infrastructure."""
+    attempts: dict[int, int] = {}
+    for summary in summaries:
+        if not summary.status.startswith("failed"):
+            attempts.setdefault(summary.task, summary.number)
+    return attempts

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ors_client._shared.block_text import left_out
+from ors_client._shared.block_text import placeholder
 from ors_client._types import UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 
@@ -17,7 +17,13 @@ _MOST_CALLS = 100  # of one transcript: enough to see how a long episode went
 
 
 def transcript(
-    line: int, why: str, episode: EpisodeRecord, budget: PageBudget, *, differing: Sequence[str] = ()
+    line: int,
+    why: str,
+    episode: EpisodeRecord,
+    budget: PageBudget,
+    *,
+    passing: float = 1.0,
+    differing: Sequence[str] = (),
 ) -> str:
     """Return an episode that the reader can open, without a script.
 
@@ -26,9 +32,10 @@ def transcript(
         why: Why it is shown.
         episode: The episode.
         budget: What is left of the page.
+        passing: The reward from which an episode counts as passed.
         differing: Which of environment and model its heading names, as other episodes have others.
     """
-    task = f"{episode.split or '?'}/{'?' if episode.index is None else episode.index}"
+    task = task_name(episode.split, episode.index)
     attempt = "" if episode.attempt is None else f", attempt {episode.attempt + 1}"
     calls = "1 call" if len(episode.calls) == 1 else f"{len(episode.calls)} calls"
     took = "" if episode.seconds is None else f", {duration(episode.seconds)}"
@@ -36,24 +43,41 @@ def transcript(
     head = (
         f'<span class="task">{escape(task)}</span>'
         + f'<span class="sub">{escape(names)}</span>' * bool(names)
-        + f"{_pill(episode)}"
+        + f"{_pills(episode, passing)}"
         f'<span class="sub">{escape(calls)}{took}{escape(attempt)}</span>'
         + f'<span class="sub why">{escape(why)}</span>'
         * (why != episode.status)
     )
-    return f'<details><summary>{head}</summary><div class="body">{_body(line, episode, budget)}</div></details>'
+    data = {"model": episode.model or "", "status": episode.status, "task": task}
+    attributes = "".join(f' data-{name}="{escape(value[:200])}"' for name, value in data.items())
+    # A browser opens an episode itself where a link leads to what is inside of it, not to the whole.
+    body = f'<div class="body" id="{anchor(line)}"{attributes}>{_body(line, episode, budget, passing)}</div>'
+    return f"<details><summary>{head}</summary>{body}</details>"
 
 
-def _pill(episode: EpisodeRecord) -> str:
+def task_name(split: str | None, index: int | None) -> str:
+    """Return a task's name in tables and headings."""
+    return f"{split or '?'}/{'?' if index is None else index}"
+
+
+def anchor(line: int) -> str:
+    """Return what a link to the transcript of that line of the record names."""
+    return f"line-{line}"
+
+
+def _pills(episode: EpisodeRecord, passing: float) -> str:
     kind = "bad" if episode.status.startswith("failed") else "warn" if episode.status.startswith("cut") else "plain"
     status = "" if episode.status == "scored" else f'<span class="pill {kind}">{escape(episode.status[:80])}</span>'
     if episode.reward is None:
         return status
-    worth = "good" if episode.reward > 0 else "warn"
-    return f'<span class="pill {worth}">reward {number(episode.reward)}</span>{status}'
+    return _reward(episode.reward, passing) + status
 
 
-def _body(line: int, episode: EpisodeRecord, budget: PageBudget) -> str:
+def _reward(reward: float, passing: float) -> str:
+    return f'<span class="pill {"good" if reward >= passing else "warn"}">reward {number(reward)}</span>'
+
+
+def _body(line: int, episode: EpisodeRecord, budget: PageBudget, passing: float) -> str:
     facts = [
         f"line {line}",
         episode.environment,
@@ -68,7 +92,7 @@ def _body(line: int, episode: EpisodeRecord, budget: PageBudget) -> str:
         parts += [_message(message, budget) for message in episode.messages]
     elif episode.prompt:
         parts.append(_turn("prompt", _pre(episode.prompt, budget)))
-    parts += [_call(call, budget) for call in episode.calls[:_MOST_CALLS]]
+    parts += [_call(call, budget, passing) for call in episode.calls[:_MOST_CALLS]]
     if len(episode.calls) > _MOST_CALLS:
         parts.append(f'<p class="note">… and {len(episode.calls) - _MOST_CALLS:,} more calls, in the record</p>')
     if episode.said:
@@ -78,13 +102,11 @@ def _body(line: int, episode: EpisodeRecord, budget: PageBudget) -> str:
     return "".join(parts)
 
 
-def _call(call: CallRecord, budget: PageBudget) -> str:
+def _call(call: CallRecord, budget: PageBudget, passing: float) -> str:
     said = _model_text(call.said, budget) if call.said else ""
     made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), budget), kind="model")
     marks = [
-        f'<span class="pill {"good" if call.reward > 0 else "warn"}">reward {number(call.reward)}</span>'
-        if call.reward is not None
-        else "",
+        "" if call.reward is None else _reward(call.reward, passing),
         '<span class="pill plain">the episode is over</span>' if call.finished else "",
         f"<span>{duration(call.seconds)}</span>",
     ]
@@ -116,7 +138,7 @@ def _block(block: Mapping[str, Any], budget: PageBudget) -> str:
         case "tool_result":
             return "".join(_block(inner, budget) for inner in _objects(block.get("blocks")))
         case kind:
-            return f'<p class="note">{escape(left_out(UnknownBlock(type=str(kind))))}</p>'
+            return f'<p class="note">{escape(placeholder(UnknownBlock(type=str(kind))))}</p>'
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

@@ -77,7 +77,7 @@ def run(folder, url, *, attached, rollouts=16, first=0, options=None, **argument
         ]
         trainer.model.train()
         scored = trainer._generate_and_score_completions(rows)
-        rollouts = [slot_of(environment).rollout for environment in trainer.environments]
+        rollouts = [slot_of(environment).log for environment in trainer.environments]
         metrics = trainer._metrics["train"]
         return {
             "calls": [[(c.tool, c.arguments, c.output, c.error, c.reward) for c in r.calls] for r in rollouts],

@@ -18,7 +18,8 @@ from training import END, IGNORED, call, make_trainer
 from fixtures.environments.images import png
 from fixtures.proxy import BadJson, Custom, FaultProxy, ReplaceBody, Rule, Silence, Status
 from ors_client import ClientStateError, TaskRef
-from ors_client.record import Transcriber, read
+from ors_client._shared import BlockRecorder
+from ors_client.record import read
 from ors_client.replay import Replay
 from ors_client.report import write_report
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
@@ -135,8 +136,8 @@ def test_images_are_let_go_with_the_episode(make_spec, ours, path, eventually):
     assert images_held() == before + 2
     environment.paint(red=255, green=0, blue=0)
     eventually(lambda: images_held() == before)
-    assert environment._slot.rollout.finished  # which the trainer still has
-    assert [call.tool for call in environment._slot.rollout.calls] == ["look", "paint"]
+    assert environment._slot.log.finished  # which the trainer still has
+    assert [call.tool for call in environment._slot.log.calls] == ["look", "paint"]
 
 
 def test_nothing_is_held_for_a_record_that_is_not_written(make_spec, ours):
@@ -170,7 +171,7 @@ def test_nothing_about_a_record_costs_a_reward(make_spec, ours, path, monkeypatc
     def fail(*_):
         raise RuntimeError("no record")
 
-    monkeypatch.setattr(Transcriber, "blocks", fail)
+    monkeypatch.setattr(BlockRecorder, "blocks", fail)
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
     environment.reset(task_index=0)
     with pytest.raises(RuntimeError, match="no record"):
@@ -335,7 +336,7 @@ def test_lines_stand_in_the_order_in_which_episodes_ended(make_spec, counted, pa
     assert [(episode.index, episode.spec) for episode in read(path)] == [(0, None), (1, GREEN)]
 
 
-def test_any_error_on_the_way_to_a_specification_is_told(caplog):
+def test_any_error_on_the_way_to_a_specification_is_message_text(caplog):
     class Broken(Servers):
         async def ask(self, question):
             raise RuntimeError(question)

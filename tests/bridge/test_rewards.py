@@ -142,7 +142,7 @@ def test_metrics_say_what_the_rollouts_met(make, proxy):
     }
     assert log.extra["status"] == ["scored", "cut: calls", "failed: OutcomeUnknown", "unscored"]
     assert log.extra["calls"] == [1, 1, 1, 0]
-    assert log.extra["session_id"] == [slot_of(e).rollout.session_id for e in (finished, cut, broken, idle)]
+    assert log.extra["session_id"] == [slot_of(e).log.session_id for e in (finished, cut, broken, idle)]
 
 
 def test_kind_of_failure_stays_in_the_metrics_once_it_was_met(make, proxy):

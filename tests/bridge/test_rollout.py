@@ -230,7 +230,7 @@ def test_call_after_the_end_is_answered_here_and_changes_nothing(echo, ours):
     assert echo.echo(text="wrong") == OVER
     assert ours.stats()["requests"]["POST /{env}/call"] == before
     assert (echo.reward, echo.rewards, echo.last_output) == (1.0, [1.0], "match")
-    assert echo._slot.rollout.late_calls == 1
+    assert echo._slot.log.late_calls == 1
 
 
 def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, eventually, tmp_path):
@@ -250,20 +250,20 @@ def test_call_that_is_under_way_at_the_end_changes_nothing(make_spec, ours, even
 
 
 def test_session_is_deleted_when_the_episode_has_finished(echo, ours, eventually):
-    session = echo._slot.rollout.session_id
+    session = echo._slot.log.session_id
     assert session in ours.live()
     echo.echo(text="hello")
     eventually(lambda: session not in ours.live())
 
 
 def test_session_is_deleted_when_the_next_episode_starts(echo, ours, eventually):
-    session = echo._slot.rollout.session_id
+    session = echo._slot.log.session_id
     echo.reset(task_index=1)
     eventually(lambda: session not in ours.live())
 
 
 def test_session_is_deleted_when_the_environment_is_closed(echo, ours):
-    session = echo._slot.rollout.session_id
+    session = echo._slot.log.session_id
     echo._close()
     assert session not in ours.live()
     assert echo.echo(text="hello") == OVER
@@ -274,7 +274,7 @@ def test_session_is_deleted_when_the_environment_is_dropped(make_spec, ours, eve
     factory = make_spec(ours.url, env_name="echoenvironment").environment_factory
     environment = factory()
     environment.reset(task_index=0)
-    session = environment._slot.rollout.session_id
+    session = environment._slot.log.session_id
     del environment
     eventually(lambda: session not in ours.live())
 
@@ -297,7 +297,7 @@ def test_episode_out_of_time_ends_with_its_score_during_a_call(make_spec, ours, 
         ours.url, env_name="slowenvironment", discover_task_tools=False, episode_timeout=1.0, unscored=0.0
     ).environment_factory()
     environment.reset(task_index=0)
-    session = environment._slot.rollout.session_id
+    session = environment._slot.log.session_id
     assert environment.wait(seconds=60) == OVER
     assert (environment.reward, environment.status) == (0.0, "cut: seconds")
     eventually(lambda: session not in ours.live())
@@ -397,7 +397,7 @@ def test_failure_is_worth_what_the_spec_says(failing, proxy, on_failure, expecte
 
 def test_failed_episodes_session_is_deleted(failing, proxy, ours, eventually):
     environment = failing()
-    session = environment._slot.rollout.session_id
+    session = environment._slot.log.session_id
     proxy.add(Rule("POST", "/call", ResetAfterForward()))
     environment.step(reward=0.4)
     eventually(lambda: session not in ours.live())
@@ -538,7 +538,7 @@ def test_record_has_the_whole_episode(make_spec, ours, tmp_path):
     path = tmp_path / "episodes.jsonl"
     environment = make_spec(ours.url, env_name="echoenvironment", record=path).environment_factory()
     environment.reset(task_index=1)
-    session = environment._slot.rollout.session_id
+    session = environment._slot.log.session_id
     environment.echo(text="wrong")
     environment.echo(text="world")
     environment._close()

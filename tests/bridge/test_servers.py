@@ -291,7 +291,7 @@ def test_prompts_in_the_dataset_let_resets_return_before_the_session_is_open(mak
         assert setups == 2  # one session for each distinct task
         for environment, row in zip(environments, rows, strict=True):
             assert environment.reset(**row) is None
-            assert slot_of(environment).rollout.session_id is None
+            assert slot_of(environment).log.session_id is None
         answers = [
             environment.echo(text=word)
             for environment, word in zip(environments, ("world", "no", "world"), strict=True)

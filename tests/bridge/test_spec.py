@@ -368,7 +368,7 @@ def _play(factory, results):
     environment = factory()
     environment.reset(task_index=1)
     environment.echo(text="world")
-    results.put((environment.reward, environment._slot.rollout.session_id))
+    results.put((environment.reward, environment._slot.log.session_id))
     environment._close()
 
 

@@ -1,12 +1,16 @@
 """The page about a record: what it says, that it only can be read, and that a long record still makes one."""
 
 import base64
+import hashlib
 import inspect
 import json
 import math
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -14,7 +18,7 @@ from typer.main import get_command
 from ors_client import Timeouts
 from ors_client.cli.app import app
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
-from ors_client.report import pass_at, summarise, write_report
+from ors_client.report import Figures, pass_at, summarise, write_report
 from ors_client.report._advice import _ADVICE
 
 START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -59,13 +63,13 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.names, self.attributes, self.texts, self.open = [], [], [], []
+        self.names, self.attributes, self.texts, self.scripts, self.open = [], [], [], [], []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
         self.names.append(tag)
         self.attributes += attrs
-        if tag not in {"meta", "img"}:
+        if tag not in {"meta", "img", "input"}:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -76,7 +80,7 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, text):
-        self.texts.append(text)
+        (self.scripts if self.open[-1:] == ["script"] else self.texts).append(text)
 
     @property
     def text(self):
@@ -89,7 +93,7 @@ class Elements(HTMLParser):
 def test_page_tells_reward_and_coverage(page_of):
     elements = Elements(page_of(episode(0, 1.0), episode(1, 0.0), episode(2, None), episode(3, 0.5)))
     assert "4 episodes" in elements.text
-    assert "0.5 mean reward, where scored" in elements.text
+    assert "0.375 mean reward 95 % interval -0.387 to 1.14 1 without a score counted as 0" in elements.text
     assert "75 % coverage: share scored" in elements.text
     assert elements.names.count("svg") == 2
 
@@ -107,8 +111,9 @@ def test_page_tells_failures_by_kind_with_a_message_of_each(page_of):
 def test_page_compares_environments_and_models_where_they_differ(page_of):
     episodes = [episode(index, float(model == "b"), model=model) for model in "ab" for index in range(2)]
     text = Elements(page_of(*episodes, episode(0, None, model="b", status="failed: SessionLost"))).text
-    assert "By model model episodes mean reward pass@1 coverage a 2 0 0 % 100 % b 3 1 100 % 66.7 % " in text
-    assert "Hardest tasks task attempts passed mean reward train/0 a 1 0 0 train/1 a " in text
+    assert "By model model episodes mean reward pass@1 coverage a 2 0 0 % 100 % mean reward: 95 % interval " in text
+    assert "b 3 1 100 % 66.7 % mean reward: 95 % interval 1 to 1, pass@1: 95 % interval 100 % to 100 % " in text
+    assert "Hardest tasks task attempts passed mean reward transcripts train/0 a 1 0 0 line 1 train/1 a " in text
     assert "train/1 b reward 1 1 call, 1.5 s" in text
     both = Elements(page_of(episode(environment="chat", model="a"))).text
     assert "environment and model episodes mean reward pass@1 coverage chat a 1 1 100 % 100 % echo a 2" in both
@@ -148,7 +153,7 @@ def test_advice_names_options_and_arguments_that_there_are():
 
 @pytest.mark.parametrize(("reward", "shown"), [(999.4, "999"), (999.6, "1,000"), (-999.6, "-1,000"), (1e9, "1e+09")])
 def test_large_rewards_are_rounded_before_they_are_written(page_of, reward, shown):
-    assert f"{shown} mean reward, where scored" in Elements(page_of(episode(0, reward))).text
+    assert f"{shown} mean reward" in Elements(page_of(episode(0, reward))).text
 
 
 def test_columns_all_have_names(page_of):
@@ -260,7 +265,8 @@ def test_nothing_in_a_record_becomes_markup(page_of):
     chat = episode(messages=[{"role": EVIL, "blocks": [{"type": "tool_call", "name": EVIL, "input": EVIL}]}])
     page = page_of(evil, evil, chat, title=EVIL)
     elements = Elements(page)
-    assert "script" not in elements.names
+    assert elements.names.count("script") == 1  # the page's own
+    assert "alert" not in "".join(elements.scripts)
     assert "img" not in elements.names
     assert not any(name.startswith("on") for name, _ in elements.attributes)
     assert elements.open == []
@@ -275,11 +281,43 @@ def test_image_of_a_type_that_can_hold_a_script_is_not_shown(page_of):
     assert "data:image/svg" not in page
 
 
-def test_page_has_no_script_and_names_no_other_place(page_of):
-    elements = Elements(page_of(episode(target="http://localhost:8000")))
-    assert {"script", "link", "iframe", "object", "a", "form"}.isdisjoint(elements.names)
-    assert not {"href", "src", "srcset", "action"} & {name for name, _ in elements.attributes}
-    assert ("content", "default-src 'none'; img-src data:; style-src 'unsafe-inline'") in elements.attributes
+def test_page_names_no_other_place_and_runs_its_own_script_only(page_of):
+    broken = episode(1, None, target="http://localhost:8000", status="failed: SessionLost")
+    elements = Elements(page_of(episode(), broken))
+    assert {"link", "iframe", "object", "form"}.isdisjoint(elements.names)
+    assert not {"src", "srcset", "action"} & {name for name, _ in elements.attributes}
+    assert all(value.startswith("#") for name, value in elements.attributes if name == "href")
+    (script,) = elements.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert ("content", policy) in elements.attributes
+
+
+def test_links_lead_to_transcripts_of_each_hardest_task_and_failure_kind(page_of):
+    episodes = [episode(index % 60, float(index % 60 > 14)) for index in range(300)]
+    episodes += [episode(70, None, status="failed: SessionLost"), episode(3, None, status="cut: turns")]
+    page = page_of(*episodes)
+    ids = set(re.findall(r'id="(line-\d+)"', page))
+    links = re.findall(r'href="#(line-\d+)"', page)
+    assert {*links} <= ids
+    assert {"line-301", "line-302"} <= {*links}
+    hardest = page.split("Hardest tasks")[1].split("Transcripts")[0]
+    assert len(re.findall(r"<td>train/\d+</td>", hardest)) == 12
+    assert all("#line-" in row for row in hardest.split("<td>train/")[1:])
+
+
+def test_transcripts_tell_the_filters_model_status_and_task(page_of):
+    page = page_of(episode(model="a"), episode(1, None, model='"b', status="cut: turns"))
+    assert 'data-model="a" data-status="scored" data-task="train/0"' in page
+    assert 'data-model="&quot;b" data-status="cut: turns" data-task="train/1"' in page
+    assert '<div class="filters" hidden>' in page  # until the script shows it
+
+
+def test_badge_is_green_from_the_passing_mark_on(page_of):
+    page = page_of(episode(0, 0.5), episode(1, 0.1), passing=0.5)
+    assert '<span class="pill good">reward 0.5</span>' in page
+    assert '<span class="pill warn">reward 0.1</span>' in page
+    assert '<span class="pill good">reward 0.1</span>' not in page
 
 
 # --- Long records ----------------------------------------------------------------------------------------------------
@@ -343,7 +381,98 @@ def test_numbers_that_are_none_do_no_harm(page_of, tmp_path):
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     figures = write_report(tmp_path / "a.jsonl", tmp_path / "a.html")
-    assert (figures.episodes, figures.mean_reward, figures.coverage) == (2, 1.0, 0.5)
+    assert (figures.episodes, figures.mean_reward, figures.coverage) == (2, 0.5, 0.5)  # NaN is no score
+
+
+# The attempts of five tasks: some unscored, some cut with and without a score, one broken, and of unlike number.
+FIXED = [
+    *((0, reward, "scored") for reward in (1.0, 1.0, 0.0)),
+    *((1, reward, "scored") for reward in (0.0, 0.25, 1.0)),
+    *((2, None, "cut: turns"), (2, None, "unscored"), (2, 1.0, "cut: tokens")),
+    *((3, 1.0, "scored"), (3, 1.0, "scored"), (3, None, "failed: SessionLost")),
+    *((4, reward, "scored") for reward in (0.5, 0.75, 0.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("unscored", "middle", "stderr", "low", "high"),
+    [
+        (0.0, 0.5357142857142857, 0.10227969488127274, 0.2517403275000522, 0.8196882439285191),
+        (None, 0.625, 0.11410886614690961, 0.30818299712674263, 0.9418170028732573),
+    ],
+)
+def test_mean_and_interval_equal_those_of_inspect(unscored, middle, stderr, low, high):
+    # As inspect_ai 0.3.285 gives them with stderr(cluster="task"), and scipy's t with four degrees of freedom.
+    figures = Figures(unscored=unscored)
+    for index, reward, status in FIXED:
+        figures.add(episode(index, reward, status=status))
+    found = figures.reward()
+    assert figures.mean_reward == found.mean
+    assert (found.mean, found.stderr, *found.interval) == pytest.approx((middle, stderr, low, high), rel=1e-9)
+    assert (figures.without_score, figures.broken, figures.scored) == (2, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("k", "every", "middle", "low", "high"),
+    [
+        (1, False, 0.4666666666666666, -0.00523825899409075, 0.938571592327424),
+        (2, False, 0.6666666666666667, 0.15975946206945502, 1.1735738712638786),
+        (2, True, 0.26666666666666666, -0.27297726156956786, 0.8063105949029012),
+    ],
+)
+def test_pass_rates_have_intervals_over_tasks(k, every, middle, low, high):
+    figures = Figures()
+    for index, reward, status in FIXED:
+        figures.add(episode(index, reward, status=status))
+    found = figures.pass_rate(k, every=every)
+    assert (found.mean, *found.interval) == pytest.approx((middle, low, high), rel=1e-9)
+
+
+def test_model_that_never_passed_has_zero_percent_on_the_page_in_the_terminal_and_as_json(ors, page_of, tmp_path):
+    never = [episode(index, None, model="weak", status="cut: turns") for index in range(2)]
+    text = Elements(page_of(*never, *(episode(index, 1.0, model="strong") for index in range(2)))).text
+    assert "weak 2 0 0 % 0 % " in text
+    told = json.loads(ors("report", tmp_path / "a.jsonl", "--json").stdout)
+    assert [(one["model"], one["mean_reward"], one["pass_at_1"]) for one in told["compared"]] == [
+        ("weak", 0.0, 0.0),
+        ("strong", 1.0, 1.0),
+    ]
+    assert told["mean_reward"] == told["pass_at"]["1"]["share"] == 0.5
+
+
+def test_attempts_without_a_score_are_left_out_of_the_mean_where_asked_and_never_of_pass_at_k(ors, page_of, tmp_path):
+    page_of(episode(0, 1.0), episode(1, None), episode(2, None, status="failed: SessionLost"))
+    zero = json.loads(ors("report", tmp_path / "a.jsonl", "--json").stdout)
+    left = json.loads(ors("report", tmp_path / "a.jsonl", "--json", "--unscored", "leave-out").stdout)
+    assert [one["mean_reward"] for one in (zero, left)] == [0.5, 1.0]
+    assert [one["pass_at"]["1"]["share"] for one in (zero, left)] == [0.5, 0.5]
+    said = ors("report", tmp_path / "a.jsonl").stdout
+    assert "mean reward  0.500\n" in said
+    assert "1 attempt without a score, counted as 0\n" in said
+    said = ors("report", tmp_path / "a.jsonl", "--unscored", "leave-out").stdout
+    assert "mean reward  1.000\n" in said
+    assert "1 attempt without a score, left out of the mean\n" in said
+
+
+def test_one_task_has_no_interval(ors, page_of, tmp_path):
+    assert "interval" not in Elements(page_of(episode(0, 1.0), episode(0, 0.0))).text
+    told = json.loads(ors("report", tmp_path / "a.jsonl", "--json").stdout)
+    assert (told["mean_reward"], told["mean_reward_interval"]) == (0.5, None)
+
+
+def test_hardest_tasks_are_those_that_were_solved_least(page_of):
+    half = [episode(0, reward) for reward in (1.0, 0.0)]
+    unsolved = [episode(1, 0.9), episode(1, 0.9), episode(2, None, status="cut: turns")]
+    text = Elements(page_of(*half, *unsolved, episode(3), episode(4, None, status="failed: SessionLost"))).text
+    rows = re.findall(r"train/(\d) (\d) (\d) [\d.]+ line", text.split("Hardest tasks")[1].split("Slowest")[0])
+    assert rows == [("2", "1", "0"), ("1", "2", "0"), ("0", "2", "1"), ("3", "1", "1")]
+
+
+def test_rewards_near_the_largest_number_are_reported(ors, page_of, tmp_path):
+    page_of(*(episode(index % 2, 1e308) for index in range(4)), episode(2, -1e308))
+    result = ors("report", tmp_path / "a.jsonl", "--json")
+    assert json.loads(result.stdout)["mean_reward"] == 6e307
+    assert "mean reward  6e+307\n" in ors("report", tmp_path / "a.jsonl").stdout
 
 
 # --- The command -----------------------------------------------------------------------------------------------------
@@ -403,3 +532,34 @@ def test_report_never_takes_the_records_place(ors, page_of, tmp_path):
     before = (tmp_path / "a.jsonl").read_bytes()
     assert ors("report", tmp_path / "a.jsonl", "-o", tmp_path / "a.jsonl").exit_code == 2
     assert (tmp_path / "a.jsonl").read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this device")
+def test_report_writes_to_a_device_and_leaves_it_one(ors, page_of, tmp_path):
+    page_of(episode())
+    full = Path("/dev/full")
+    result = ors("report", tmp_path / "a.jsonl", "-o", full)
+    assert result.exit_code == 2
+    assert "'/dev/full': No space left on device" in result.stderr
+    assert full.is_char_device()
+
+
+@pytest.mark.parametrize("redirected", [False, True])
+def test_report_to_stdout_is_the_page_and_nothing_else(page_of, tmp_path, redirected):
+    page_of(episode())
+    command = [sys.executable, "-m", "ors_client.cli", "report", tmp_path / "a.jsonl", "-o", "/dev/stdout"]
+    with (tmp_path / "out.html").open("w+") as out:
+        run = subprocess.run(command, stdout=out if redirected else subprocess.PIPE, text=True, check=True, timeout=60)
+        text = out.read() if redirected else run.stdout
+    assert text.startswith("<!doctype html>")
+    assert text.endswith("</html>\n")
+    assert Path("/dev/stdout").is_symlink()
+
+
+def test_report_goes_where_a_link_leads(ors, page_of, tmp_path):
+    page_of(episode())
+    (tmp_path / "old.html").write_text("old")
+    (tmp_path / "link.html").symlink_to(tmp_path / "old.html")
+    assert ors("report", tmp_path / "a.jsonl", "-o", tmp_path / "link.html").exit_code == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "old.html").read_text().startswith("<!doctype html>")

@@ -95,6 +95,13 @@ def test_run_as_json_is_one_object_for_programs(run, tmp_path):
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(("unscored", "mean"), [("0", 0.0), ("leave-out", None)])
+def test_attempts_that_were_not_scored_count_in_the_mean_as_asked(run, ours, unscored, mean):
+    result = run("right", "--env", "imagesenvironment", "-n", 1, "--unscored", unscored, "--json", url=ours.url)
+    shown = json.loads(result.stdout)
+    assert (shown["without_score"], shown["mean_reward"], shown["pass_at"]["1"]["share"]) == (1, mean, 0.0)
+
+
 def test_conversation_with_images_is_recorded_whole(run, ours, tmp_path):
     result = run("right", "--env", "imagesenvironment", "-n", 1, url=ours.url)
     (episode,) = episodes(tmp_path)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from ors_client import ImageBlock, TextBlock, ToolResultBlock, UnknownBlock
-from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, numbered, read, written
+from ors_client._shared.block_recorder import dump_blocks
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, numbered, read
 
 EPISODE = EpisodeRecord(
     environment="echo",
@@ -125,8 +126,8 @@ def test_record_writer_hides_a_secret_however_it_is_written(path):
 
 def test_record_writer_leaves_images_as_they_are_where_a_short_secret_stands_in_them_by_chance(path):
     short, long = "test", "sk-12345"
-    image = written([ImageBlock(data="iVBORtest/dGVzdA==", mime_type="image/png", detail={"by": "test"})])[0]
-    shown = written([ImageBlock(data=base64.b64encode(b"\0" + long.encode()).decode(), mime_type="image/test")])[0]
+    image = dump_blocks([ImageBlock(data="iVBORtest/dGVzdA==", mime_type="image/png", detail={"by": "test"})])[0]
+    shown = dump_blocks([ImageBlock(data=base64.b64encode(b"\0" + long.encode()).decode(), mime_type="image/test")])[0]
     nested = {"type": "tool_result", "blocks": [image]}
     calls = [CallRecord(tool="look", output="a test", blocks=[image, shown, nested])]
     RecordWriter(path, hide=[short, long]).append(EPISODE.model_copy(update={"calls": calls}))
@@ -187,7 +188,7 @@ def test_record_lines_of_several_processes_do_not_mix(path):
 
 def test_record_holds_what_only_some_writers_know_where_it_is_known(path):
     image = ImageBlock(data="aGk=", mime_type="image/png")
-    call = CallRecord(tool="look", blocks=written([image]), said="I look.", timing={"queued": 0.5})
+    call = CallRecord(tool="look", blocks=dump_blocks([image]), said="I look.", timing={"queued": 0.5})
     episode = EPISODE.model_copy(update={"calls": [call], "model": "m", "attempt": 0, "usage": {"requests": 1}})
     RecordWriter(path).append(episode)
     assert list(read(path)) == [episode]
@@ -200,7 +201,7 @@ def test_record_holds_what_only_some_writers_know_where_it_is_known(path):
 def test_written_blocks_are_those_of_the_standard_however_deep():
     video = {"type": "video", "url": "x"}
     result = ToolResultBlock(tool_call_id="c", blocks=[TextBlock(text="a"), UnknownBlock(type="video", raw=video)])
-    assert written([result])[0]["blocks"] == [{"type": "text", "text": "a"}, video]
+    assert dump_blocks([result])[0]["blocks"] == [{"type": "text", "text": "a"}, video]
 
 
 def test_record_lines_can_be_read_by_their_numbers(path, caplog):

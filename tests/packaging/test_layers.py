@@ -3,11 +3,34 @@
 import ast
 
 import ors_client
+import ors_client._shared
 from tests.packaging import house
 
 # Judgement may not wait, read a clock or touch the network.
 IO = {"aiohttp", "anyio", "asyncio", "httpx", "httpx_sse", "requests", "socket", "threading", "time", "trio"}
 JUDGEMENT_IMPORTS = {"ors_client: values, errors, settings"}
+# All that the bridge knows of the client beyond the public names.
+SHARED = [
+    "REFUSALS",
+    "BlockRecorder",
+    "CallEntry",
+    "EpisodeLog",
+    "Failure",
+    "LoopThread",
+    "OwnProcess",
+    "SchemaResolver",
+    "Secrets",
+    "credentials_in",
+    "flatten",
+    "images_absent",
+    "mapping",
+    "placeholder",
+    "plain_text",
+    "refusal_text",
+    "secret_values",
+    "sequence",
+    "wait",
+]
 FOREIGN = {"openreward", "ors", "ors_sdk", "fixtures", "tests"}
 
 
@@ -60,6 +83,18 @@ def test_bridge_imports_public_names_and_the_shared_package_alone():
             and node.attr not in ors_client.__all__
         ]
     assert private == []
+
+
+def test_shared_package_lists_what_the_bridge_imports_and_nothing_else():
+    taken = {
+        each.name
+        for module in house.sources()
+        if module.startswith("trl_bridge")
+        for each in house.imports(module)
+        if each.module == "ors_client._shared"
+    }
+    assert taken == set(SHARED)
+    assert ors_client._shared.__all__ == SHARED
 
 
 def is_public(module: str, name: str | None) -> bool:

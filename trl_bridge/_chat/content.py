@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ors_client import Block, ImageBlock
-from ors_client.record import images_absent, unnested, worded
+from ors_client._shared import flatten, images_absent, plain_text
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -78,14 +78,14 @@ def _pieces(blocks: Sequence[Block], *, images: bool) -> list[str | Image.Image]
     pieces: list[str | Image.Image] = []
     missing: list[ImageBlock] = []  # the run of images at hand, so that a run gets one marker
     pixels = _Pixels()
-    for block in (*unnested(blocks), None):
+    for block in (*flatten(blocks), None):
         if isinstance(block, ImageBlock):
             piece = pixels.decode(block) if images else None
             if piece is None:
                 missing.append(block)
                 continue
         else:
-            piece = None if block is None else worded(block)
+            piece = None if block is None else plain_text(block)
         if missing:
             pieces.append(images_absent(missing, "could not be read" if images else "left out"))
             missing.clear()

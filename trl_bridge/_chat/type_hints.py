@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union, cast
-from urllib.parse import unquote
+
+from ors_client._shared import SchemaResolver, mapping, sequence
 
 _DEEPEST = 6  # list[list[...]] beyond this tells a reader nothing
-_MOST_STEPS = 2_000  # per tool and per list, so that references which fan out at every level end
 _MOST_VALUES = 1_000  # of an enum; longer ones are a table, not a choice
 
 _PLAIN: Mapping[object, Any] = {
@@ -44,29 +44,28 @@ def parameters(schema: object) -> list[Parameter]:
     for name in required:
         properties.setdefault(name, {})
     return [
-        Parameter(name, reader.resolve(inner), reader.hint(inner), name in required)
+        Parameter(name, reader.resolver.resolve(inner), reader.hint(inner), name in required)
         for name, inner in properties.items()
     ]
 
 
 class _Reader:
     def __init__(self, root: object) -> None:
-        self._root = root
-        self._steps = _MOST_STEPS
+        self.resolver = SchemaResolver(root)
 
     def properties(self, schema: object, depth: int) -> tuple[dict[str, Any], dict[str, None]]:
         """Return the properties of an object, those of its parts among them, and the required names as ordered keys."""
-        schema = self.resolve(schema)
-        if depth == 0 or self._spent():
+        schema = self.resolver.resolve(schema)
+        if depth == 0 or self.resolver.is_exhausted():
             return {}, {}
-        properties = {str(name): inner for name, inner in _mapping(schema.get("properties")).items()}
-        required = dict.fromkeys(name for name in _sequence(schema.get("required")) if isinstance(name, str))
-        for part in _sequence(schema.get("allOf")):
+        properties = {str(name): inner for name, inner in mapping(schema.get("properties")).items()}
+        required = dict.fromkeys(name for name in sequence(schema.get("required")) if isinstance(name, str))
+        for part in sequence(schema.get("allOf")):
             inner, needed = self.properties(part, depth - 1)
             _add(properties, inner)
             required.update(needed)
         for keyword in ("anyOf", "oneOf"):
-            branches = [self.properties(part, depth - 1) for part in _sequence(schema.get(keyword))]
+            branches = [self.properties(part, depth - 1) for part in sequence(schema.get(keyword))]
             for inner, _ in branches:
                 _add(properties, inner)
             # A choice demands what every one of its branches demands.
@@ -75,21 +74,11 @@ class _Reader:
                     required[name] = None
         return properties, required
 
-    def resolve(self, schema: object) -> Mapping[str, Any]:
-        """Follow a schema's references within the document; its own keywords win over those that it refers to."""
-        found = _mapping(schema)
-        for _ in range(_DEEPEST):
-            if "$ref" not in found:
-                return found
-            own = {key: value for key, value in found.items() if key != "$ref"}
-            found = {**_mapping(self._at(found["$ref"])), **own}
-        return {}
-
     def hint(self, schema: object, depth: int = _DEEPEST) -> Any:
         """Return a hint for the values that a schema allows."""
-        if depth == 0 or self._spent():
-            return _PLAIN.get(_keyword(_mapping(schema), "type"), Any)
-        found = self.resolve(schema)
+        if depth == 0 or self.resolver.is_exhausted():
+            return _PLAIN.get(_keyword(mapping(schema), "type"), Any)
+        found = self.resolver.resolve(schema)
         hint = self._values(found) or self._of_types(found, depth) or self._of_parts(found, depth) or Any
         # OpenAPI's way to allow null.
         return _union([hint, type(None)]) if found.get("nullable") is True else hint
@@ -119,49 +108,23 @@ class _Reader:
         if name == "array":
             return self._array(schema, depth)
         if name == "object" and not schema.get("properties"):
-            values = self.hint(_mapping(schema.get("additionalProperties")), depth - 1)
+            values = self.hint(mapping(schema.get("additionalProperties")), depth - 1)
             return dict if values is Any else dict[str, values]
         return _PLAIN.get(name, Any) if isinstance(name, str) else Any
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> Any:
-        first = _sequence(schema.get("prefixItems"))
-        if 2 <= len(first) <= _MOST_STEPS:  # transformers has no form for a tuple of one
+        first = sequence(schema.get("prefixItems"))
+        if len(first) >= 2:  # transformers has no form for a tuple of one
             return _subscribed(tuple, tuple(self.hint(item, depth - 1) for item in first))
         items = self.hint(schema.get("items"), depth - 1)
         return list if items is Any else list[items]
 
     def _of_parts(self, schema: Mapping[str, Any], depth: int) -> Any:
         for keyword in ("anyOf", "oneOf"):
-            if choices := _sequence(schema.get(keyword)):
+            if choices := sequence(schema.get(keyword)):
                 return _union([self.hint(choice, depth - 1) for choice in choices])
-        hints = (self.hint(part, depth - 1) for part in _sequence(schema.get("allOf")))
+        hints = (self.hint(part, depth - 1) for part in sequence(schema.get("allOf")))
         return next((hint for hint in hints if hint is not Any), None)
-
-    def _at(self, pointer: object) -> object:
-        """Find what a local JSON pointer points at; nothing else is ever fetched."""
-        if not isinstance(pointer, str) or not pointer.startswith("#"):
-            return None
-        found: object = self._root
-        for step in pointer[1:].split("/")[1 : _MOST_STEPS + 1]:
-            key = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                entries = cast("list[object]", found)
-                found = entries[int(key)] if key.isdecimal() and int(key) < len(entries) else None
-            else:
-                found = _mapping(found).get(key)
-        return found
-
-    def _spent(self) -> bool:
-        self._steps -= 1
-        return self._steps < 0
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: object) -> Sequence[Any]:
-    return cast("list[Any]", value)[:_MOST_STEPS] if isinstance(value, list) else ()
 
 
 def _keyword(schema: Mapping[str, Any], name: str) -> object:

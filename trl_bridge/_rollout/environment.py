@@ -32,9 +32,10 @@ class RolloutEnvironment:
         self._slot = RolloutSlot(handle, tools=frozenset(tool.spec.name for tool in self._tools))
         # Not at exit: the runtime deletes all sessions then, and waits for it.
         weakref.finalize(self, self._slot.state.release).atexit = False
+        self._call = self._slot.call  # for the class's functions
         for tool in self._tools:
             # The instance's entry hides the class's function: chat templates take the server's schema from it.
-            self.__dict__[tool.name] = CallableTool(tool, self._slot.call, getattr(type(self), tool.name))
+            self.__dict__[tool.name] = CallableTool(tool, self._call, getattr(type(self), tool.name))
 
     def reset(self, /, **row: Any) -> Shown | None:
         """Open the episode of a dataset row and return its prompt, which TRL puts after the row's own.
@@ -59,22 +60,22 @@ class RolloutEnvironment:
     @property
     def rewards(self) -> list[float | None]:
         """The reward of each call, `None` where it was not scored."""
-        return list(self._slot.rollout.rewards)
+        return self._slot.log.rewards
 
     @property
     def metadata(self) -> list[dict[str, Any] | None]:
         """The metadata of each call's output, `None` where there was none."""
-        return list(self._slot.rollout.metadata)
+        return self._slot.log.metadata
 
     @property
     def finished(self) -> bool:
         """Whether the environment has ended the episode."""
-        return self._slot.rollout.finished
+        return self._slot.log.finished
 
     @property
     def last_output(self) -> str:
         """What the model was shown last."""
-        return self._slot.rollout.last_output
+        return self._slot.log.last_output
 
     @property
     def status(self) -> str:
@@ -83,10 +84,7 @@ class RolloutEnvironment:
         The kind of a failure is the name of its error, as `SessionLost`; that of a cut is `calls`, `seconds` or
         `characters`.
         """
-        return self._slot.rollout.status
-
-    def _call(self, tool: BoundTool, kwargs: dict[str, Any]) -> Shown:
-        return self._slot.call(tool, kwargs)
+        return self._slot.log.status
 
     def _close(self) -> None:
         """End the episode and wait until its session is deleted. The environment can be reset again."""

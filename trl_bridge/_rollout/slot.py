@@ -8,19 +8,17 @@ never what happens. Any thread may use a slot, one at a time; the work is done o
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from ors_client import ClientStateError, TaskRef
+from ors_client._shared import EpisodeLog, wait
 from trl_bridge._chat.tools import BoundTool
-from trl_bridge._runtime.loop import wait
 from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
-from .episode import Episode, Shown
-from .log import Rollout
+from .episode import Episode, Shown, reward
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +26,13 @@ logger = logging.getLogger(__name__)
 class PendingEpisode:
     """An episode that is being opened or is open, and the future of its prompt."""
 
-    def __init__(self, episode: Episode) -> None:
-        self.episode = episode
-        self.prompt: Future[Shown] = episode.runtime.loop.submit(episode.open())
+    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: frozenset[str], speculative: bool = False) -> None:
+        self.episode = Episode(runtime, task, tools=tools, speculative=speculative)
+        self.prompt: Future[Shown] = runtime.loop.submit(self.episode.open())
 
     def claim(self) -> bool:
         """Make it a rollout's, whose time begins now; `False` if it has failed or was lost in the meantime."""
-        return self.episode.runtime.pid == os.getpid() and self.episode.claim()
+        return self.episode.runtime.process.is_current and self.episode.claim()
 
     def discard(self) -> Future[None] | None:
         """Release an episode that no rollout took."""
@@ -43,7 +41,7 @@ class PendingEpisode:
 
     def release(self) -> Future[None] | None:
         """Stop opening, delete what was opened; return the future of that, or `None` where there is nothing to do."""
-        if self.episode.runtime.pid != os.getpid():
+        if not self.episode.runtime.process.is_current:
             return None
         self.prompt.cancel()
         try:
@@ -80,18 +78,18 @@ class RolloutSlot:
         self.state = SlotState()
         self.attached = False  # whether the trainer leaves out what other reward functions give a failed rollout
         self._tools = tools
-        self._ahead: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
+        self._dispatched: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
     @property
-    def rollout(self) -> Rollout:
+    def log(self) -> EpisodeLog:
         """What happened in the episode at hand; nothing yet, before the first reset."""
         now = self.state.now
-        return now.episode.rollout if now is not None else Rollout(split="", index=0)
+        return now.episode.log if now is not None else EpisodeLog(split="", index=0)
 
     @property
     def reward(self) -> float | None:
         """What the episode at hand is worth."""
-        return self.rollout.reward(self.handle.settings.scoring)
+        return reward(self.log, self.handle.settings.scoring)
 
     @property
     def teaches_nothing(self) -> bool:
@@ -135,24 +133,24 @@ class RolloutSlot:
             ready.discard()
             ready = None
         self.release()
-        self.state.now = opening = ready or self._open(runtime, task)
+        self.state.now = pending = ready or PendingEpisode(runtime, task, tools=self._tools)
         if self.handle.settings.prompts != "reset":
             return None  # the row holds the prompt, and the first call waits for the session
-        return wait(opening.prompt)
+        return wait(pending.prompt)
 
     def call(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Shown:
         """Make a call, or take the answer of the same call that was started ahead.
 
         Raises:
-            SpokenError: The tool raised, or the call was rejected.
+            ToolCallError: The tool raised, or the call was rejected.
             ClientStateError: There is no episode to call in.
         """
-        if self._ahead:
-            expected, given, future = self._ahead.popleft()
+        if self._dispatched:
+            expected, given, answer = self._dispatched.popleft()
             if expected is tool and given == kwargs:
-                return wait(future)
+                return wait(answer)
             logger.error("A call of %r was started ahead, but %r was called.", expected.name, tool.name)
-            self._ahead.clear()
+            self._dispatched.clear()
         return wait(self._start(tool, kwargs))
 
     @property
@@ -179,11 +177,12 @@ class RolloutSlot:
         """
         task, runtime = self.handle.settings.task(row), self.handle.runtime
         self.drop_prefetched()
-        self.state.next = ready or self._open(runtime, task)
+        self.state.next = ready or PendingEpisode(runtime, task, tools=self._tools)
 
     def open_ahead(self, row: Mapping[str, Any]) -> PendingEpisode:
         """Start opening an episode of a row's task for whichever slot will claim it; it is in no record until then."""
-        return self._open(self.handle.runtime, self.handle.settings.task(row), speculative=True)
+        task = self.handle.settings.task(row)
+        return PendingEpisode(self.handle.runtime, task, tools=self._tools, speculative=True)
 
     def drop_prefetched(self) -> None:
         """Let go of an episode that was opened ahead and not asked for."""
@@ -193,18 +192,18 @@ class RolloutSlot:
 
     def dispatch(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> None:
         """Start a call that the trainer is about to make. Calls run in the order in which they were started."""
-        self._ahead.append((tool, kwargs, self._start(tool, kwargs)))
+        self._dispatched.append((tool, kwargs, self._start(tool, kwargs)))
 
     def answer(self, message: str) -> Future[None] | None:
         """Hand the model's last message to the terminal tool, if there is an episode that goes on."""
         now = self.state.now
-        if now is None or now.episode.rollout.over or now.episode.runtime.pid != os.getpid():
+        if now is None or now.episode.log.is_over or not now.episode.runtime.process.is_current:
             return None
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
     def release(self) -> Future[None] | None:
         """End the episode at hand as it stands; return the future of its deletion, which runs in the background."""
-        self._ahead.clear()
+        self._dispatched.clear()
         return self.state.now.release() if self.state.now is not None else None
 
     def close(self) -> None:
@@ -214,13 +213,10 @@ class RolloutSlot:
             if released is not None:
                 wait(released)
 
-    def _open(self, runtime: Runtime, task: TaskRef, *, speculative: bool = False) -> PendingEpisode:
-        return PendingEpisode(Episode(runtime, task, tools=self._tools, speculative=speculative))
-
     def _start(self, tool: BoundTool, kwargs: Mapping[str, Any]) -> Future[Shown]:
         now = self.state.now
         if now is None:
             raise ClientStateError(f"{tool.name!r} was called before reset(), which opens the episode.")
-        if now.episode.runtime.pid != os.getpid():
+        if not now.episode.runtime.process.is_current:
             raise ClientStateError(f"{tool.name!r} was called in a forked process; its episode is the parent's.")
         return now.episode.runtime.loop.submit(now.episode.call(tool, kwargs))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tqdm.auto import tqdm
 
 from ors_client import AsyncEnvironment, AsyncSession, ORSError, StatusError, Task, TaskRef, ToolSpec
-from trl_bridge._settings import Secrets
+from ors_client._shared import Secrets
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from ors_client import (
     ToolOutput,
     ToolResultBlock,
 )
-from ors_client.record import EpisodeRecord, left_out, unnested, worded
+from ors_client._shared import flatten, placeholder, plain_text
+from ors_client.record import EpisodeRecord
 
 _ROLES = frozenset({"system", "user", "assistant"})
 
@@ -90,7 +91,7 @@ def _text_block(block: Block) -> Block:
         case ToolCallBlock():
             return ToolCallBlock(id=block.id, name=block.name, input=block.input)
         case ToolResultBlock():
-            said = "\n".join(worded(inner) for inner in unnested(block.blocks))
+            said = "\n".join(plain_text(inner) for inner in flatten(block.blocks))
             return ToolResultBlock(tool_call_id=block.tool_call_id, blocks=[TextBlock(text=said)])
         case _:
-            return TextBlock(text=left_out(block))
+            return TextBlock(text=placeholder(block))

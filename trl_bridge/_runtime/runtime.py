@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client.record import EpisodeRecord, RecordWriter, credentials_in, redacted
-from trl_bridge._settings import Secrets, Settings
+from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, secret_values
+from ors_client.record import EpisodeRecord, RecordWriter, redacted
+from trl_bridge._settings import Settings
 
 from .failure_rate import ResetRate
-from .loop import BackgroundLoop
 from .rollout_upload import redactable, upload
 from .servers import Server, Servers
 from .task_specs import TaskSpecCache
@@ -49,7 +49,7 @@ class Runtime:
     """What is open in one process. Its coroutines and its plain attributes belong to its loop.
 
     Attributes:
-        pid: The process that may use it.
+        process: The one that may use it.
         resets: The outcomes of the last resets.
         tasks_seen: Tasks whose tools were compared with those that the model was told of.
         tools_logged: Names of tools that were missing there.
@@ -63,8 +63,8 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.pid = os.getpid()
-        self.loop = BackgroundLoop("trl-bridge")
+        self.process = OwnProcess()
+        self.loop = LoopThread("trl-bridge", owner="OpenRewardSpec")
         self.resets = ResetRate(settings.max_failure_rate)
         self.tasks_seen: set[TaskRef] = set()
         self.tools_logged: set[str] = set()
@@ -202,18 +202,8 @@ class Runtime:
 
     def _hidden(self) -> list[str]:
         """Return what no record shows."""
-        values = [*credentials_in(self.settings.headers or {})]
-        if self.settings.api_key:
-            values.append(self.settings.api_key)
-        for secret in (self.secrets or {}).values():
-            match secret:
-                case str():
-                    values.append(secret)
-                case Secret():
-                    values.append(secret.value)
-                case (value, _):
-                    values.append(value)
-        return values
+        settings = self.settings
+        return [*credentials_in(settings.headers or {}), settings.api_key or "", *secret_values(self.secrets)]
 
 
 class RuntimeHandle:
@@ -230,7 +220,7 @@ class RuntimeHandle:
         self.settings = settings
         self.environment_classes: dict[str, type[Any]] = {}
         self._lock = threading.Lock()  # guards `_runtime`: the first two rollouts must not open two clients
-        self._lock_pid = os.getpid()
+        self._lock_process = OwnProcess()
         self._runtime: Runtime | None = None
         self._parents: list[Runtime] = []
         self._closed = False
@@ -252,17 +242,16 @@ class RuntimeHandle:
         Raises:
             ClientStateError: The spec was closed.
         """
-        pid = os.getpid()
         runtime = self._runtime
-        if runtime is not None and runtime.pid == pid:
+        if runtime is not None and runtime.process.is_current:
             return runtime
-        if self._lock_pid != pid:
+        if not self._lock_process.is_current:
             # Forked: another thread of the parent may have held the lock, and its loop's thread did not come along.
-            self._lock, self._lock_pid = threading.Lock(), pid
+            self._lock, self._lock_process = threading.Lock(), OwnProcess()
         with self._lock:
             if self._closed:
                 raise ClientStateError("This OpenRewardSpec is closed; make a new one.")
-            if self._runtime is None or self._runtime.pid != pid:
+            if self._runtime is None or not self._runtime.process.is_current:
                 if self._runtime is not None and self._finalizer is not None:
                     # The parent's loop shares its selector with this process: it must not even be collected here.
                     self._finalizer.detach()
@@ -284,7 +273,7 @@ class RuntimeHandle:
     def current(self) -> Runtime | None:
         """Return what is open in this process, if anything is."""
         runtime = self._runtime
-        return runtime if runtime is not None and runtime.pid == os.getpid() and not self._closed else None
+        return runtime if runtime is not None and runtime.process.is_current and not self._closed else None
 
     def close(self) -> None:
         """Delete all sessions and close the clients, within the `close` limit of `Timeouts`. May be called again."""
@@ -314,7 +303,7 @@ def _close_runtime(runtime: Runtime, *, wait: bool = False) -> None:
     Without `wait`, the garbage collector may have called, and it runs on any thread: one that the closing itself may
     need must not wait for it. The main thread, which exits last, is none of these.
     """
-    if runtime.pid != os.getpid():
+    if not runtime.process.is_current:
         return  # a forked child: the sessions and sockets are its parent's
     try:
         closing = runtime.loop.submit(runtime.close())

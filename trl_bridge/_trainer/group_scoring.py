@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from ors_client import GroupCandidate, ORSError, StatusError, TaskRef
+from ors_client._shared import wait
 from trl_bridge._chat.conversation import from_chat
 from trl_bridge._rollout.environment import slot_of, tool_names
-from trl_bridge._runtime.loop import wait
 from trl_bridge._runtime.runtime import Runtime
 
 from .rewards import LogMetric
@@ -52,8 +52,8 @@ def group_reward(
         slot = slot_of(environment)
         if slot is None or slot.runtime is None or not slot.handle.settings.group_scoring:
             continue
-        if slot.rollout.failure is None:
-            groups[slot.runtime, TaskRef(slot.rollout.split, slot.rollout.index)].append(position)
+        if slot.log.failure is None:
+            groups[slot.runtime, TaskRef(slot.log.split, slot.log.index)].append(position)
     scoring: list[tuple[list[int], Future[list[float | None]]]] = []
     for (runtime, task), members in groups.items():
         candidates = [

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ors_client._shared import wait
 from trl_bridge._chat.conversation import final_answer
 from trl_bridge._rollout.environment import owns_reward, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
-from trl_bridge._runtime.loop import wait
 
 from . import ranks
 from .concurrency import attach, owner_of
@@ -77,9 +77,9 @@ def environment_reward(
         ranks.agree(trainer, environments, environment or [None] * len(slots))
     _tell_of_no_reward(ours)
     if log_extra is not None and ours:
-        log_extra("status", [slot.rollout.status if slot is not None else None for slot in slots])
-        log_extra("calls", [len(slot.rollout.calls) if slot is not None else None for slot in slots])
-        log_extra("session_id", [slot.rollout.session_id if slot is not None else None for slot in slots])
+        log_extra("status", [slot.log.status if slot is not None else None for slot in slots])
+        log_extra("calls", [len(slot.log.calls) if slot is not None else None for slot in slots])
+        log_extra("session_id", [slot.log.session_id if slot is not None else None for slot in slots])
     for slot in ours:
         slot.release()
     return rewards
@@ -87,18 +87,18 @@ def environment_reward(
 
 def _tell_of_no_reward(slots: Sequence[RolloutSlot]) -> None:
     """Say once what became of a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
-    lives = [
+    runtimes = [
         runtime
         for runtime in {slot.runtime for slot in slots}
         if runtime is not None and not runtime.settings.group_scoring
     ]
-    if any(slot.reward is not None for slot in slots) or all(runtime.unscored_told for runtime in lives):
+    if any(slot.reward is not None for slot in slots) or all(runtime.unscored_told for runtime in runtimes):
         return
-    for runtime in lives:
+    for runtime in runtimes:
         runtime.unscored_told = True
-    rollouts = [slot.rollout for slot in slots]
-    calls = sum(len(rollout.calls) for rollout in rollouts)
-    failed = sum(rollout.failure is not None for rollout in rollouts)
+    logs = [slot.log for slot in slots]
+    calls = sum(len(log.calls) for log in logs)
+    failed = sum(log.failure is not None for log in logs)
     logger.warning(
         "None of the %d rollouts of a batch was scored, so nothing is learnt from it: they made %d tool calls, and the "
         "infrastructure broke %d of them. A model that calls no tool needs another prompt or some warming up, and "
@@ -131,17 +131,17 @@ def _answer(slots: Sequence[RolloutSlot | None], completions: Sequence[Any] | No
 
 def _metrics(slots: Sequence[RolloutSlot]) -> dict[str, float]:
     """Return what a batch of rollouts met, as shares and means; a kind of trouble that was met once stays listed."""
-    rollouts = [slot.rollout for slot in slots]
-    lives = {slot.runtime for slot in slots} - {None}
-    trouble = Counter(rollout.status.replace(": ", "/") for rollout in rollouts if rollout.failure or rollout.cut)
-    for runtime in lives:
+    logs = [slot.log for slot in slots]
+    runtimes = {slot.runtime for slot in slots} - {None}
+    trouble = Counter(log.status.replace(": ", "/") for log in logs if log.failure or log.cut)
+    for runtime in runtimes:
         if runtime is not None:
             runtime.trouble.update(trouble)
             trouble.update(dict.fromkeys(runtime.trouble, 0))
-    late_calls = sum(rollout.late_calls for rollout in rollouts)
+    late_calls = sum(log.late_calls for log in logs)
     totals = {**_totals(slots), "late_calls": late_calls, **trouble}
     means = {f"environment/{name}": total / len(slots) for name, total in totals.items()}
-    sessions = sum(runtime.servers.sessions for runtime in lives if runtime is not None)
+    sessions = sum(runtime.servers.sessions for runtime in runtimes if runtime is not None)
     return means | {"environment/sessions_open": float(sessions)}
 
 
@@ -158,12 +158,12 @@ def _metrics_by_name(slots: Sequence[RolloutSlot | None], names: Sequence[str]) 
 
 
 def _totals(slots: Sequence[RolloutSlot]) -> dict[str, float]:
-    rollouts = [slot.rollout for slot in slots]
+    logs = [slot.log for slot in slots]
     return {
         "scored": sum(slot.reward is not None for slot in slots),
-        "finished": sum(rollout.finished for rollout in rollouts),
-        "failed": sum(rollout.failure is not None for rollout in rollouts),
-        "cut": sum(rollout.cut is not None for rollout in rollouts),
-        "calls": sum(len(rollout.calls) for rollout in rollouts),
+        "finished": sum(log.finished for log in logs),
+        "failed": sum(log.failure is not None for log in logs),
+        "cut": sum(log.cut is not None for log in logs),
+        "calls": sum(len(log.calls) for log in logs),
         "seconds": sum(slot.seconds for slot in slots),
     }

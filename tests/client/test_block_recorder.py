@@ -14,7 +14,7 @@ from ors_client import (
     ToolResultBlock,
     UnknownBlock,
 )
-from ors_client.record import Transcriber, told
+from ors_client._shared.block_recorder import BlockRecorder, conversation_text
 
 PICTURE = ImageBlock(data="aGk=", mimeType="image/png")
 WRITTEN = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
@@ -37,43 +37,43 @@ def user(*blocks):
 
 @pytest.mark.parametrize("blocks", [[], [TextBlock(text="hello")]])
 def test_what_is_one_text_needs_no_blocks(blocks):
-    assert Transcriber().blocks(blocks) is None
-    assert Transcriber().messages([user(*blocks)]) is None
+    assert BlockRecorder().blocks(blocks) is None
+    assert BlockRecorder().messages([user(*blocks)]) is None
 
 
 def test_conversation_is_kept_turn_by_turn():
     opening = [Message(role="system", blocks=[TextBlock(text="Be brief.")]), user(TextBlock(text="See:"), PICTURE)]
-    assert Transcriber().messages(opening) == [
+    assert BlockRecorder().messages(opening) == [
         {"role": "system", "blocks": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "blocks": [{"type": "text", "text": "See:"}, WRITTEN]},
     ]
-    assert told(opening) == "Be brief.\n\nSee:\n[1 image]"
+    assert conversation_text(opening) == "Be brief.\n\nSee:\n[1 image]"
 
 
 def test_blocks_that_are_not_understood_are_kept_as_they_came():
     raw = {"type": "sound", "wave": "aGk="}
-    assert Transcriber(images=False).blocks([UnknownBlock(type="sound", raw=raw)]) == [raw]
+    assert BlockRecorder(images=False).blocks([UnknownBlock(type="sound", raw=raw)]) == [raw]
 
 
 @pytest.mark.parametrize("inner", [None, 5, "text", {"type": "image"}, [5]])
 def test_result_that_breaks_the_rules_is_kept_as_it_came(inner):
     raw = {"type": "tool_result", "blocks": inner}
-    assert Transcriber().blocks(received(raw)) == [raw]
-    assert Transcriber().messages([user(*received(raw))]) == [{"role": "user", "blocks": [raw]}]
+    assert BlockRecorder().blocks(received(raw)) == [raw]
+    assert BlockRecorder().messages([user(*received(raw))]) == [{"role": "user", "blocks": [raw]}]
 
 
 def test_result_of_another_shape_gets_no_blocks_that_it_has_not():
     raw = {"type": "tool_result", "output": "done"}
-    assert Transcriber().blocks(received(raw)) == [raw]
+    assert BlockRecorder().blocks(received(raw)) == [raw]
 
 
 def test_image_that_finds_no_room_is_told_in_its_place_wherever_it_stands():
-    transcriber = Transcriber(room=2 * size(WRITTEN) + 100)
+    recorder = BlockRecorder(byte_budget=2 * size(WRITTEN) + 100)
     result = ToolResultBlock(tool_call_id="1", blocks=[PICTURE, TextBlock(text="between"), PICTURE])
-    assert transcriber.messages([user(PICTURE)]) == [{"role": "user", "blocks": [WRITTEN]}]
-    (kept,) = transcriber.blocks([result])
+    assert recorder.messages([user(PICTURE)]) == [{"role": "user", "blocks": [WRITTEN]}]
+    (kept,) = recorder.blocks([result])
     assert kept["blocks"] == [WRITTEN, {"type": "text", "text": "between"}, LEFT_OUT]
-    assert transcriber.blocks([PICTURE, TextBlock(text="x")]) == [LEFT_OUT, {"type": "text", "text": "x"}]
+    assert recorder.blocks([PICTURE, TextBlock(text="x")]) == [LEFT_OUT, {"type": "text", "text": "x"}]
 
 
 @pytest.mark.parametrize(
@@ -86,36 +86,36 @@ def test_image_that_finds_no_room_is_told_in_its_place_wherever_it_stands():
 )
 def test_block_of_any_type_counts_what_it_takes_in_the_line(raw, marker):
     blocks = received(raw)
-    assert Transcriber(room=size(raw)).blocks(blocks) == [raw]
-    assert Transcriber(room=size(raw) - 1).blocks(blocks) == [{"type": "text", "text": marker}]
+    assert BlockRecorder(byte_budget=size(raw)).blocks(blocks) == [raw]
+    assert BlockRecorder(byte_budget=size(raw) - 1).blocks(blocks) == [{"type": "text", "text": marker}]
 
 
 def test_detail_counts_too_and_goes_first():
     detail = {"scores": ["aGk="] * 20}
     image, text = {**WRITTEN, "detail": detail}, {"type": "text", "text": "x", "detail": detail}
     for block, bare in ((image, WRITTEN), (text, {"type": "text", "text": "x"})):
-        assert Transcriber(room=size(block)).blocks(received(block)) == [block]
-        assert Transcriber(room=size(block) - 1).blocks(received(block)) == [bare]
+        assert BlockRecorder(byte_budget=size(block)).blocks(received(block)) == [block]
+        assert BlockRecorder(byte_budget=size(block) - 1).blocks(received(block)) == [bare]
 
 
 def test_texts_are_kept_where_no_room_is_left():
-    transcriber = Transcriber(room=0)
-    assert transcriber.blocks([TextBlock(text="a"), PICTURE]) == [{"type": "text", "text": "a"}, LEFT_OUT]
+    recorder = BlockRecorder(byte_budget=0)
+    assert recorder.blocks([TextBlock(text="a"), PICTURE]) == [{"type": "text", "text": "a"}, LEFT_OUT]
 
 
-def test_results_that_nest_too_deeply_for_a_line_are_told():
+def test_results_that_nest_too_deeply_for_a_line_are_message_text():
     block = TextBlock(text="x")
     for _ in range(100):
         block = ToolResultBlock(tool_call_id="1", blocks=[block])
-    assert "[block of type 'tool_result' left out]" in json.dumps(Transcriber().blocks([block]))
+    assert "[block of type 'tool_result' left out]" in json.dumps(BlockRecorder().blocks([block]))
 
 
-def test_block_that_no_line_can_hold_is_told():
+def test_block_that_no_line_can_hold_is_message_text():
     deep = []
     for _ in range(1000):
         deep = [deep]
     blocks = [ToolCallBlock(id="1", name="x", input={"deep": deep}), TextBlock(text="a", detail={"deep": deep})]
-    assert [block["text"] for block in Transcriber().blocks(blocks)] == ["[block of type 'tool_call' left out]", "a"]
+    assert [block["text"] for block in BlockRecorder().blocks(blocks)] == ["[block of type 'tool_call' left out]", "a"]
 
 
 def test_prompt_has_all_text_and_a_word_on_what_is_none():
@@ -125,18 +125,18 @@ def test_prompt_has_all_text_and_a_word_on_what_is_none():
         Message(role="assistant", blocks=[ReasoningBlock(text="A greeting."), TextBlock(text="Hello."), call]),
         user(result, *received({"type": "sound"})),
     ]
-    said, given = told(opening).split("\n\n")
+    said, given = conversation_text(opening).split("\n\n")
     assert said == 'A greeting.\nHello.\n[call of note with {"note": "é"}]'
     assert given == "noted\n[2 images]\n[block of type 'sound' left out]"
 
 
 def test_no_image_is_kept_where_none_is_wanted():
-    assert Transcriber(images=False).blocks([PICTURE]) == [LEFT_OUT]
+    assert BlockRecorder(images=False).blocks([PICTURE]) == [LEFT_OUT]
     broken = {"type": "image", "data": "aGk=", "mimeType": None}
     kept = [{"type": "text", "text": "[block of type 'image' left out]"}]
-    assert Transcriber(images=False).blocks(received(broken)) == kept
+    assert BlockRecorder(images=False).blocks(received(broken)) == kept
 
 
 def test_type_that_is_an_essay_is_shortened():
-    (kept,) = Transcriber(images=False).blocks([ImageBlock(data="", mimeType="x" * 1000)])
+    (kept,) = BlockRecorder(images=False).blocks([ImageBlock(data="", mimeType="x" * 1000)])
     assert len(kept["text"]) < 100

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ors_client import ClientStateError
-from trl_bridge._runtime.loop import BackgroundLoop, wait
+from ors_client._http.background import LoopThread, wait
 
 
 @pytest.fixture
 def loop():
-    loop = BackgroundLoop("test")
+    loop = LoopThread("test")
     yield loop
     loop.stop(join_seconds=5)
 
