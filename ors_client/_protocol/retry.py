@@ -40,6 +40,9 @@ from ors_client._errors import (
 
 from .operations import Operation
 
+# Of our own: drawn from the global one, a fault would change what a seeded program draws after it.
+_random = random.SystemRandom()
+
 # A connection that lives this long has shown the server at work; shorter ones prove nothing but that it accepts.
 _LIFE = 5.0
 
@@ -125,7 +128,7 @@ def is_missing_route(error: StatusError) -> bool:
     return tells_of_no_route(error.status, error.detail)
 
 
-def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
+def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = _random.random) -> float:
     """Return the seconds to wait before the `nth` repetition, from 1, where the server asked for no other.
 
     Args:
@@ -179,7 +182,7 @@ class RetryState:
         timeouts: Timeouts,
         url: str,
         answered_before: bool,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = _random.random,
     ) -> None:
         self.count = 0
         self._operation = operation

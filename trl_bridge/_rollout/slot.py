@@ -92,9 +92,15 @@ class RolloutSlot:
         return reward(self.log, self.handle.settings.scoring)
 
     @property
+    def unusable_rewards(self) -> int:
+        """How many rewards of the episode at hand count as none, as float32 can't hold them."""
+        now = self.state.now
+        return now.episode.unusable_rewards if now is not None else 0
+
+    @property
     def teaches_nothing(self) -> bool:
         """Whether the infrastructure broke the episode at hand, and no reward function's value of it may count."""
-        return self.rollout.failure is not None and self.handle.settings.scoring.on_failure == "unscored"
+        return self.log.failure is not None and self.handle.settings.scoring.on_failure == "unscored"
 
     def warn_unless_attached(self) -> None:
         """Say once that other reward functions' values of a failed rollout count, where nothing leaves them out."""
@@ -105,7 +111,7 @@ class RolloutSlot:
         logger.warning(
             "A rollout %s, and its trainer is not attached: if there are other reward functions, what they gave it "
             "counts in this batch. spec.attach(trainer) before training leaves failed rollouts out. Said once.",
-            self.rollout.status,
+            self.log.status,
         )
 
     @property

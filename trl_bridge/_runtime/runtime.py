@@ -71,6 +71,7 @@ class Runtime:
         self.trouble: set[str] = set()
         self.unscored_told = False
         self.unattached_told = False
+        self._reward_told = False
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()
         self.environment = settings.name
@@ -137,6 +138,17 @@ class Runtime:
             yield True
         finally:
             self._limit.release()
+
+    def warn_of_reward(self, tool: str, reward: float) -> None:
+        """Say once that a reward can't be used."""
+        if not self._reward_told:
+            self._reward_told = True
+            logger.warning(
+                "%r gave the reward %g, which float32 can't hold; it counts as none. Said once; the metric "
+                "environment/unusable_rewards has the share of such rollouts.",
+                tool,
+                reward,
+            )
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `coroutine` in the background; closing waits for it."""

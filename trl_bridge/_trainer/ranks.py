@@ -116,8 +116,8 @@ def grouped_rewards(
         slot = slot_of(environment)
         if slot is None:
             continue
-        settings, rollout = slot.handle.settings, slot.rollout
-        task = (name, settings.target, settings.name, settings.variant, rollout.split, rollout.index)
+        settings, log = slot.handle.settings, slot.log
+        task = (name, settings.target, settings.name, settings.variant, log.split, log.index)
         for key in {None, name}:
             rewards[key].append((task, slot.reward))
     return dict(rewards)

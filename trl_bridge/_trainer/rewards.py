@@ -134,6 +134,8 @@ def _metrics(slots: Sequence[RolloutSlot]) -> dict[str, float]:
     logs = [slot.log for slot in slots]
     runtimes = {slot.runtime for slot in slots} - {None}
     trouble = Counter(log.status.replace(": ", "/") for log in logs if log.failure or log.cut)
+    if unusable := sum(slot.unusable_rewards > 0 for slot in slots):
+        trouble["unusable_rewards"] = unusable
     for runtime in runtimes:
         if runtime is not None:
             runtime.trouble.update(trouble)
