@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all retest lint docs bench soak conformance-matrix clean
+.PHONY: help install demo test test-all retest lint docs bench soak fuzz conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -22,16 +22,22 @@ demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SE
 	@$(BIN)/python -m fixtures.demo $(call given,URL,--url) $(call given,ENV,--env) $(call given,SEED,--seed) \
 		$(call given,STEPS,--steps) $(call given,OUTPUT,--output)
 
-# Two workers for two cores; a file stays in one worker, so that its servers are started once. Where bytecode is forbidden,
-# every one of some hundred servers and commands would be compiled anew.
+# Three workers for two cores, since tests wait; a file stays in one, so that its servers are started once.
+# Where bytecode is forbidden, every one of some hundred servers and commands would be compiled anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
+TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
 
-test: lint ## Lint, then run the fast tests, in four minutes
-	@$(PYTEST) $(TOGETHER) -m 'not slow' --hypothesis-profile fast
+# Lint runs beside the tests, and what it says comes behind theirs. Its status is 2, since 1 says that tests failed.
+beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
+	trap 'kill $$lint 2>/dev/null; rm -f $$said' EXIT; trap 'exit 130' INT TERM; \
+	status=0; $(1) || status=$$?; \
+	wait $$lint || status=2; cat $$said; exit $$status
 
-test-all: lint ## Lint, then run every test and report the coverage, in ten minutes
-	@$(PYTEST) $(TOGETHER) --cov --cov-report term:skip-covered
+test: $(DEV) ## Lint, and run the fast tests, in four minutes
+	$(call beside_lint,$(PYTEST) $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
+
+test-all: $(DEV) ## Lint, run every test and report the coverage, in ten minutes
+	$(call beside_lint,$(PYTEST) $(TOGETHER) --cov --cov-report term:skip-covered)
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
 	@$(PYTEST) --last-failed --last-failed-no-failures none
@@ -50,6 +56,9 @@ bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare
 
 soak: $(DEV) ## Run many sessions under random faults: [MINUTES=10]
 	@$(BIN)/python -m tests.soak $(call given,MINUTES,--minutes)
+
+fuzz: $(DEV) ## Attack the client with generated answers: [MINUTES=10]
+	@$(BIN)/python -m tests.attack $(call given,MINUTES,--minutes)
 
 # Each release is installed once, into .venv-matrix. After that the features take about six minutes, and the conformance
 # tests about five for each release.

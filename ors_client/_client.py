@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic import SecretStr
 
-from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
+from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts, check_kinds
 from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
 from ._http.credentials import api_key as choose_key
@@ -20,7 +20,7 @@ from ._http.credentials import environment as variables
 from ._http.pool import MakeTransport
 from ._http.redaction import Redactor
 from ._http.transport import Transport
-from ._http.urls import Layout, resolve
+from ._http.urls import CATALOGUE, Layout, resolve
 from ._lifecycle.keepalive import Keepalive
 from ._lifecycle.server import Server
 from ._rollouts.rollout import Rollouts
@@ -41,7 +41,7 @@ class AsyncClient:
     The README says what to do about each.
 
     Args:
-        url: The server's address, a `Layout`, or `None` for the catalogue. A path prefix is kept.
+        url: The server's address or a `Layout`; left out, the catalogue. A path prefix is kept.
         api_key: Sent to this server only. `None` takes `OPENREWARD_API_KEY` for the catalogue's own hosts, and no key
             for any other.
         retry: How often what is safe to repeat is repeated.
@@ -57,12 +57,13 @@ class AsyncClient:
             none ends for `Timeouts.start_up`, as when one waits within another, that is a `DeadlineExceeded`.
 
     Raises:
-        ValueError: The URL, the key, a header or `max_sessions` can't be used.
+        ValueError: The URL, the key, a header or `max_sessions` can't be used; `None` and "" are no URL.
+        TypeError: A setting is of the wrong kind, as `timeout=5`.
     """
 
     def __init__(
         self,
-        url: str | Layout | None = None,
+        url: str | Layout = CATALOGUE,
         *,
         api_key: str | None = None,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
@@ -75,6 +76,12 @@ class AsyncClient:
     ) -> None:
         if max_sessions is not None and max_sessions < 1:
             raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
+        check_kinds(retry=retry, keepalive=keepalive, timeout=timeout, limits=limits)
+        if transport is not None and not callable(transport):
+            raise TypeError(
+                f"transport takes what makes a transport, a class or a function, not {transport!r}; it is called for "
+                "each event loop: write transport=lambda: httpx.AsyncHTTPTransport(...)."
+            )
         environ = variables()
         self._target = resolve(url, environ)
         self._api_key = SecretStr(choose_key(api_key, self._target, environ) or "")
@@ -181,7 +188,7 @@ class AsyncClient:
 
         Args:
             name: As the server lists it, in any case. May be left out where there is one only. "owner/name" is a
-                deployment of the catalogue.
+                deployment where there are two hosts, as the catalogue's; on one URL it is a name like others.
             variant: One environment of a deployment that has several.
         """
         return AsyncEnvironment(self._open(), name, variant=variant)

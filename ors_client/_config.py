@@ -12,8 +12,8 @@ class Timeouts:
 
     Args:
         connect: For a connection to be made. A server that is up accepts at once; ten seconds cover a busy one.
-        response: For the headers of a plain request, and of a call. Environments answer at once unless their event loop
-            is blocked, which was seen for half a minute.
+        response: For a plain answer to its last byte, and for the headers of a call. Environments answer at once unless
+            their event loop is blocked, which was seen for half a minute.
         silence: For the next byte of a stream. Servers send a keepalive comment every ten seconds, so four were missed.
         start_up: For an environment to set itself up, a starting backend to be ready, room to be free on a full server
             or the next place under `max_sessions`, or a server that has answered before to come back. Containers take
@@ -101,6 +101,9 @@ class Limits:
     Args:
         result_bytes: Of one answer, streamed or not, on the wire and decoded.
         events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
+        items: Of all lists and objects in one answer, counted before it is parsed: each becomes an object of Python,
+            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000.
+        blocks: In one answer, as each becomes a model.
         tools: In one list of tools.
         schema_depth: Of nesting in a tool's schema or any other JSON.
         redirects: Followed for one request, within the same origin only.
@@ -108,6 +111,8 @@ class Limits:
 
     result_bytes: int = 64 * 2**20
     events: int = 100_000
+    items: int = 100_000
+    blocks: int = 5_000
     tools: int = 1_000
     schema_depth: int = 200
     redirects: int = 3
@@ -118,6 +123,18 @@ class Limits:
             value: object = getattr(self, field.name)
             if not _is_count(value, least=0 if field.name == "redirects" else 1):
                 raise ValueError(f"Limits.{field.name} is a positive whole number, not {value!r}.")
+
+
+def check_kinds(*, retry: object, keepalive: object, timeout: object, limits: object) -> None:
+    """Raise `TypeError` where a setting is of another kind, and say what to write."""
+    for name, value, kind, remedy in (
+        ("retry", retry, RetryPolicy, "RetryPolicy(attempts=3)"),
+        ("keepalive", keepalive, KeepalivePolicy, "KeepalivePolicy(interval=5)"),
+        ("timeout", timeout, Timeouts, "Timeouts(response=5) for an answer or Timeouts(call=5) for a tool call"),
+        ("limits", limits, Limits, "Limits(result_bytes=2**20)"),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} takes {kind.__name__}, not {value!r}; write {name}={remedy}.")
 
 
 def _is_number(value: object, *, above: float) -> bool:

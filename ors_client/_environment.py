@@ -286,11 +286,13 @@ class AsyncEnvironment:
         return [found[index] for index in indices]
 
     def _deployment(self, method: str) -> str:
-        if self._name is None or "/" not in self._name:
+        deployment = self._server.deployment_of(self._name)
+        if deployment is None:
             raise ValueError(
-                f"{method}() asks the catalogue and needs an environment named 'owner/name', not {self._name!r}."
+                f"{method}() asks the catalogue, which has two hosts, and needs an environment named 'owner/name', not "
+                f"{self._name!r} at {self._server.transport.target.layout.sessions}."
             )
-        return self._name
+        return deployment
 
 
 def _has_no_list(error: StatusError) -> bool:

@@ -33,18 +33,18 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Self, cast
 
 # Of `ClientStateError`, as each part that a client owns says it.
-AFTER_FORK = "This client was opened before a fork; open another one in the child process."
-CLOSED = "The client is closed; use it inside its `with` block."
+OPENED_BEFORE_FORK = "This client was opened before a fork; open another one in the child process."
+CLIENT_CLOSED = "The client is closed; use it inside its `with` block."
 
 _EXCERPT = 200  # characters of a server's text in a message: enough to recognise it, short enough for a log line
 _LISTING = 1000  # characters of a list that is to be chosen from
 
-_NO_ROUTE = (
+_NO_ROUTE_ADVICE = (
     "There is no such route: an older server, or not the URL of an ORS server (its port, its path prefix; "
     "Layout(api=..., sessions=...) where sessions have a host of their own)."
 )
 
-_RAISED = "Something raised on the server; see its log."
+_RAISED_ADVICE = "Something raised on the server; see its log."
 
 
 def one_line(text: object, limit: int = _EXCERPT) -> str:
@@ -71,19 +71,19 @@ def is_web_page(text: str) -> bool:
 
 # What frameworks say of a path that they have no route for, where it is no page: nothing, or a few fixed words. An
 # environment's own 404 names what it has not found.
-_SAYS_NO_ROUTE = re.compile(
+_NO_ROUTE_TEXT = re.compile(
     r"\s*(?:(?:404\W*)?(?:page |route )?not[ _]found\W*|cannot (?:get|post) /\S*\s*)?", re.IGNORECASE
 )
 
 
-def tells_of_no_route(status: int, detail: str) -> bool:
+def means_no_route(status: int, detail: str) -> bool:
     """Tell an answer for a path that has no route from other meanings of 404."""
-    return status == 405 or (status == 404 and (is_web_page(detail) or _SAYS_NO_ROUTE.fullmatch(detail) is not None))
+    return status == 405 or (status == 404 and (is_web_page(detail) or _NO_ROUTE_TEXT.fullmatch(detail) is not None))
 
 
-def _place(url: str | None, session_id: str | None) -> str:
+def _location(url: str | None, session_id: str | None) -> str:
     known = [f"session {session_id}" if session_id else None, url]
-    return f" [{', '.join(place for place in known if place)}]" if any(known) else ""
+    return f" [{', '.join(part for part in known if part)}]" if any(known) else ""
 
 
 class ORSError(Exception):
@@ -101,7 +101,7 @@ class ORSError(Exception):
     def __init__(self, message: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.url = url
         self.session_id = session_id
-        super().__init__(message + _place(url, session_id))
+        super().__init__(message + _location(url, session_id))
 
     @property
     def message(self) -> str:
@@ -119,12 +119,12 @@ class ORSError(Exception):
             session_id: Likewise.
             show: Applied to every text in the error: what hides the secrets that a server may echo.
         """
-        placed = self.url is not None or self.session_id is not None
-        message = show(self.message) + ("" if placed else _place(url, session_id))
+        located = self.url is not None or self.session_id is not None
+        message = show(self.message) + ("" if located else _location(url, session_id))
         facts: dict[str, object] = {
             name: show(value) if isinstance(value, str) else value for name, value in self.__dict__.items()
         }
-        if not placed:
+        if not located:
             facts |= {"url": url, "session_id": session_id}
         return cast("Self", _rebuild(type(self), (message,), facts))
 
@@ -140,19 +140,29 @@ class TransportError(ORSError):
         doing: What was attempted, as "POST /echo/call" or "open a session".
         reason: What the last attempt met.
         attempts: How many requests were sent or tried.
+        advice: What to do, where it is known better than by the kind of error.
     """
 
     anchor = "transporterror"
     _advice = "Is the server running, and are host and port right?"
 
     def __init__(
-        self, doing: str, *, reason: str, attempts: int = 1, url: str | None = None, session_id: str | None = None
+        self,
+        doing: str,
+        *,
+        reason: str,
+        attempts: int = 1,
+        advice: str | None = None,
+        url: str | None = None,
+        session_id: str | None = None,
     ) -> None:
         self.reason = reason
         self.attempts = attempts
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         super().__init__(
-            f"{doing} failed after {tries}: {one_line(reason)}. {self._advice}", url=url, session_id=session_id
+            f"{doing} failed after {tries}: {one_line(reason)}. {advice or self._advice}",
+            url=url,
+            session_id=session_id,
         )
 
 
@@ -225,10 +235,14 @@ class StatusError(ORSError):
     ) -> None:
         self.status = status
         self.detail = detail
-        said = f": {one_line(detail).rstrip('.')}" if detail else ""
-        hint = self._advice or (_NO_ROUTE if tells_of_no_route(status, detail) else _RAISED if status == 500 else "")
+        text = f": {one_line(detail).rstrip('.')}" if detail else ""
+        hint = self._advice
+        if not hint and means_no_route(status, detail):
+            hint = _NO_ROUTE_ADVICE
+        elif not hint and status == 500:
+            hint = _RAISED_ADVICE
         advice = f" {hint}" if hint else ""
-        super().__init__(f"{doing} was answered with HTTP {status}{said}.{advice}", url=url, session_id=session_id)
+        super().__init__(f"{doing} was answered with HTTP {status}{text}.{advice}", url=url, session_id=session_id)
 
 
 class AuthenticationError(StatusError):
@@ -285,8 +299,8 @@ class ProtocolError(ORSError):
         self.problem = problem
         self.excerpt = excerpt
         hint = "Is this a login page, or another program's?" if is_web_page(excerpt) else "Is this an ORS server?"
-        said = f"; it begins {one_line(excerpt)!r}. {hint}" if excerpt else "."
-        super().__init__(f"{problem}{said}", url=url, session_id=session_id)
+        text = f"; it begins {one_line(excerpt)!r}. {hint}" if excerpt else "."
+        super().__init__(f"{problem}{text}", url=url, session_id=session_id)
 
 
 class LimitExceeded(ProtocolError):

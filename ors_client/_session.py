@@ -226,11 +226,13 @@ class AsyncSession:
             ResultLost: The call ran, and its result is gone.
             SessionLost: The server no longer has the session.
             DeadlineExceeded: It took longer than the limit.
-            TypeError: The arguments are not a JSON object.
-            ValueError: A number in them is not finite, or `timeout` is no number of seconds.
+            TypeError: The arguments are not a JSON object, or `timeout` is no number.
+            ValueError: A number in them is not finite, or `timeout` is negative.
         """
         given: Mapping[str, Any] = {} if arguments is None else arguments
         operation = call(self._place, self.session_id, name, given)
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"timeout is a number of seconds, not {timeout!r}.")
         if timeout is not None and not timeout >= 0:  # NaN is not, either
             raise ValueError(f"timeout is a number of seconds and not negative, unlike {timeout!r}.")
         self._refuse_when_finished(name)

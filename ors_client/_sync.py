@@ -20,7 +20,7 @@ from ._http.background import LoopThread
 from ._http.credentials import Secrets
 from ._http.pool import MakeTransport
 from ._http.process import OwnProcess
-from ._http.urls import Layout
+from ._http.urls import CATALOGUE, Layout
 from ._rollouts.rollout import Rollouts
 from ._session import AsyncSession
 from ._types import (
@@ -79,7 +79,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | Layout | None = None,
+        url: str | Layout = CATALOGUE,
         *,
         api_key: str | None = None,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,7 @@ for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from servers import KINDS, Server, expect_no_sessions, serve  # noqa: E402 - found through the path above
+from servers import KINDS, Server, eventually, expect_no_sessions, serve  # noqa: E402 - found through the path above
 
 # Hypothesis' own limits are on the clock, which a busy machine does not keep; pytest's bounds every test. What runs
 # unattended tries the same examples each time, so that a failure is the change's.
@@ -145,6 +145,12 @@ def echo_server(shared: list[Server]) -> Iterator[Server]:
     with serve("ours", "--env", "echo") as server:
         shared.append(server)
         yield server
+
+
+@pytest.fixture(name="eventually")
+def eventually_() -> Callable[..., None]:
+    """The function that waits until a condition holds that nothing else tells of."""
+    return eventually
 
 
 @pytest.fixture(autouse=True, scope="module")

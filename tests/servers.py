@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,14 @@ def serve(
             yield Server(kind, urls, process, Journal(variables[VARIABLE]), folder)
         finally:
             stop(process)
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until a condition holds that nothing else tells of."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(_LOOK_EVERY)
 
 
 def expect_no_sessions(servers: Iterable[Server]) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ors_client import ORSError, Task
 
-from ._arguments import check_batch, check_trainer
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
 from ._spec import OpenRewardSpec, RewardFunction, Rows, dataset_rows, settings_of
+from ._trainer.batch import check_batch, check_trainer
 from ._trainer.concurrency import attach
 
 if TYPE_CHECKING:
@@ -179,11 +179,11 @@ def _dataset(rows: Mapping[str, Rows], positions: Sequence[tuple[str, int]]) -> 
         return "" if prompts is None else prompts[position]
 
     return build(
-        [task(*place) for place in positions],
+        [task(*position) for position in positions],
         split=None,
         include_metadata=any(each.include_metadata for each in rows.values()),
         environment=[name for name, _ in positions],
-        prompts=[prompt(*place) for place in positions],
+        prompts=[prompt(*position) for position in positions],
     )
 
 

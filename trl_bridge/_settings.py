@@ -1,4 +1,4 @@
-"""Everything that a spec's rollouts are told, as one frozen value that crosses process boundaries.
+"""The options of a spec: those of its rollouts as one frozen value that crosses process boundaries, and their checks.
 
 Holds choices and checks them; opens nothing. A `repr` shows neither the key nor the secrets nor the headers; a pickle
 carries them, as a worker needs them.
@@ -7,8 +7,9 @@ carries them, as a worker needs them.
 from __future__ import annotations
 
 import operator
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, SupportsIndex, cast, get_args
 
@@ -19,6 +20,8 @@ from ._scoring import Scoring
 
 Prompts = Literal["reset", "dataset", "messages"]
 
+_CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -28,7 +31,7 @@ class Settings:
         servers: Where sessions are opened; `None` is the catalogue.
         name: The environment's name there; `None` is the only one.
         call_timeout: Seconds for one call.
-        episode_timeout: Seconds from the first request of an episode, for which `max_concurrency` has made room; what
+        episode_timeout: Seconds from the first request of an episode, once `max_concurrency` allows it; what
             runs then is cut and keeps its score, and an opening that is not done has failed.
         max_calls: Calls of one episode that are sent; the next one is answered on the spot and ends it.
         max_output_chars: Characters of one prompt or output that the model sees; the middle goes first.
@@ -38,7 +41,7 @@ class Settings:
         max_failure_rate: The share of the last resets that may fail; above it, the run stops.
         terminal_tool: Hand the model's last message to the environment's terminal tool.
         group_scoring: Have the environment score the rollouts of one task beside each other.
-        rollouts: The run's name under which the catalogue is told of episodes; `None` tells it nothing.
+        rollouts: The run's name under which episodes are uploaded to the catalogue; `None` uploads nothing.
         forward_api_key: Hand the catalogue's key to its environments as their secret `api_key`.
         key: Tells specs apart; one runtime serves all copies of a spec in a process.
     """
@@ -100,8 +103,8 @@ class Settings:
     def target(self) -> str:
         """The servers and the environment, as a record names them."""
         addresses = (
-            "the catalogue" if place is None else place.sessions if isinstance(place, Layout) else place
-            for place in self.servers
+            "the catalogue" if target is None else target.sessions if isinstance(target, Layout) else target
+            for target in self.servers
         )
         return ", ".join(addresses)
 
@@ -121,3 +124,63 @@ class Settings:
             raise ValueError(f"A dataset row's task_index is an integer, not {index!r}.")
         split = row.get("split")
         return TaskRef(str(split) if split else self.split, operator.index(cast("SupportsIndex", index)))
+
+
+def parse_target(
+    target: str | Layout | Sequence[str | Layout], env_name: str | None
+) -> tuple[tuple[str | Layout | None, ...], str | None]:
+    """Return the servers that a target stands for, and the environment's name there."""
+    if isinstance(target, Layout):
+        return (target,), env_name
+    if not isinstance(target, str):
+        several = tuple(target)
+        if not several:
+            raise ValueError("target is an empty list; name at least one server.")
+        for each in several:
+            if isinstance(each, str) and "://" not in each:
+                raise ValueError(f"Each of several targets is a URL, unlike {_shown(each)!r}.")
+            _checked_url(each)
+        return several, env_name
+    if "://" in target:
+        _checked_url(target)
+        return (target,), env_name
+    if not _CATALOGUE_NAME.fullmatch(target):
+        raise ValueError(
+            f"{_shown(target)!r} is neither a catalogue name such as 'owner/name' nor a URL such as 'http://localhost:8000'."
+        )
+    return (None,), target
+
+
+def _shown(target: str) -> str:
+    return re.sub(r"(?s).*@", "***@", target)  # what stands before it may be a password
+
+
+def _checked_url(target: str | Layout) -> None:
+    if isinstance(target, str):
+        Layout.single(target)  # raises where a client would, but when the mistake is made
+
+
+def check_choice(num_tasks: int | None, indices: Sequence[int] | None) -> None:
+    """Raise where both ways to choose tasks are taken."""
+    if num_tasks is not None and indices is not None:
+        raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
+
+
+def checked_count(num_tasks: int | None) -> int | None:
+    """Return the number of tasks; raise unless it is one."""
+    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise ValueError(f"num_tasks is a positive integer, or None for all tasks, not {num_tasks!r}.")
+    return num_tasks
+
+
+def checked_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the indices of tasks as they were given; raise unless each can be one."""
+    if indices is None:
+        return None
+    chosen = tuple(indices)
+    if not chosen:
+        raise ValueError("indices is empty; name at least one task, or leave it out for all tasks.")
+    for index in chosen:
+        if not isinstance(index, int) or isinstance(index, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise TypeError(f"indices holds integers, not {index!r}.")
+    return chosen

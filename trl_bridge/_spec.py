@@ -28,7 +28,6 @@ from ors_client import (
 )
 from ors_client._shared import Secrets
 
-from ._arguments import check_batch, check_choice, check_trainer, checked_count, checked_indices, parse_target
 from ._chat.content import to_content
 from ._chat.conversation import to_chat
 from ._datasets.tasks import build, fingerprint
@@ -36,7 +35,8 @@ from ._rollout.environment import EnvironmentFactory
 from ._runtime.discovery import discover_tools, fetch_prompts, fetch_tasks, sample
 from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
-from ._settings import Prompts, Settings
+from ._settings import Prompts, Settings, check_choice, checked_count, checked_indices, parse_target
+from ._trainer.batch import check_batch, check_trainer
 from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
 from ._trainer.rewards import environment_reward
@@ -164,7 +164,7 @@ class OpenRewardSpec:
         servers, name = parse_target(target, env_name)
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
-        if rollouts is not None and not all(place is None or isinstance(place, Layout) for place in servers):
+        if rollouts is not None and not all(server is None or isinstance(server, Layout) for server in servers):
             raise ValueError(f"rollouts={rollouts!r} tells the catalogue, and the target is not in it; leave it out.")
         self._num_tasks = checked_count(num_tasks)
         self._indices = checked_indices(indices)
@@ -362,7 +362,7 @@ class OpenRewardSpec:
 
     def _ask_all(self, tasks: Sequence[Task], ask: Callable[[AsyncSession], Awaitable[list[T]]]) -> list[list[T]]:
         runtime, settings = self._handle.runtime, self._handle.settings
-        refs = [_place(task, settings.split) for task in tasks]
+        refs = [_task_ref(task, settings.split) for task in tasks]
 
         def fetch(environment: AsyncEnvironment) -> Awaitable[list[list[T]]]:
             return fetch_prompts(
@@ -412,11 +412,11 @@ def dataset_rows(spec: OpenRewardSpec, split: str | None = None) -> Rows:
 
 
 def settings_of(spec: OpenRewardSpec) -> Settings:
-    """Return what a spec's rollouts are told."""
+    """Return the settings of a spec's rollouts."""
     return spec._handle.settings  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `dataset_rows`
 
 
-def _place(task: Task, split: str) -> TaskRef:
+def _task_ref(task: Task, split: str) -> TaskRef:
     if task.index is None:
         raise ValueError(
             f"The prompt of the task {task.spec!r} can't be asked for, as it has no index; list the tasks from their "

@@ -8,6 +8,7 @@ owns a connection.
 
 from __future__ import annotations
 
+import selectors
 import ssl
 import sys
 import time
@@ -15,12 +16,15 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 import anyio
 import httpx
 
 if TYPE_CHECKING:
+    import asyncio
+
     import aiohttp
     import yarl
 
@@ -69,7 +73,7 @@ class HTTPResponse(Protocol):
     """Whether the body is known to have been read to its end, so that there is nothing to close."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, decoded; none at its end."""
+        """Return the next bytes of the body as they came; none at its end."""
         ...
 
     async def aclose(self) -> None:
@@ -139,14 +143,26 @@ class _HttpxResponse:
         self.headers: Mapping[str, str] = response.headers
         self.ended = False
         self._response = response
-        self._body: AsyncIterator[bytes] = response.aiter_bytes()
+        # As it came: httpx unpacks codings within each other in one step, whatever that makes of them.
+        self._body = cast("httpx.AsyncByteStream", response.stream).__aiter__()
 
     async def read(self) -> bytes:
         async for data in self._body:
             if data:
                 return data
+        self._refuse_surplus()
+        await self._response.aclose()
         self.ended = True
         return b""
+
+    def _refuse_surplus(self) -> None:
+        # httpcore keeps what came beyond an answer, and reads it as the next one. It tells nobody, so its parser has to
+        # be asked; a connection whose parser has failed is not used again.
+        part: Any = self._response.stream
+        for name in ("_httpcore_stream", "_stream", "_connection", "_h11_state"):
+            part = getattr(part, name, None)
+        if part is not None and part.trailing_data[0]:
+            part.send_failed()
 
     async def aclose(self) -> None:
         await self._response.aclose()
@@ -178,7 +194,12 @@ class AiohttpConnections:
         import yarl  # noqa: PLC0415
 
         class TimedConnector(aiohttp.TCPConnector):
-            """Tells how long a request waits for a connection; aiohttp's tracing builds URLs for every request."""
+            """Tells how long a request waits for a connection; aiohttp's tracing builds URLs for every request.
+
+            A connection on which something came unasked is not used again.
+            """
+
+            _used: ClassVar[WeakSet[object]] = WeakSet()  # this class is made anew for each of the connectors
 
             async def connect(
                 self,
@@ -188,16 +209,36 @@ class AiohttpConnections:
             ) -> aiohttp.connector.Connection:
                 current = timing.get()
                 if current is None:
-                    return await super().connect(req, traces, timeout)
+                    return await self._connect(req, traces, timeout)
                 current.begin()
                 try:
-                    return await super().connect(req, traces, timeout)
+                    return await self._connect(req, traces, timeout)
                 finally:
                     current.end()
+
+            async def _connect(
+                self,
+                req: aiohttp.ClientRequest,
+                traces: list[aiohttp.tracing.Trace],
+                timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the parent's signature
+            ) -> aiohttp.connector.Connection:
+                # aiohttp takes what came on an idle connection for the answer to the next request.
+                while True:
+                    connection = await super().connect(req, traces, timeout)
+                    protocol = connection.protocol
+                    if protocol is None or protocol not in self._used:
+                        break
+                    if not protocol.should_close and not _is_readable(connection.transport):
+                        return connection
+                    connection.close()
+                if protocol is not None:
+                    self._used.add(protocol)
+                return connection
 
         self._session = aiohttp.ClientSession(
             connector=TimedConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
         )
         self._proxy = None if proxy is None else str(proxy.url)
@@ -255,6 +296,21 @@ class _AiohttpResponse:
         await self._response.wait_for_close()
 
 
+def _is_readable(transport: asyncio.Transport | None) -> bool:
+    """Tell whether something lies unread on a plain connection. TLS has messages of its own, which are no answers."""
+    if transport is None or transport.get_extra_info("ssl_object") is not None:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(transport.get_extra_info("socket"), selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def content_coding(headers: Mapping[str, str]) -> str:
+    """Return how a body is packed, though no request asks for that; nothing where it is plain."""
+    coding = headers.get("content-encoding", "").strip()
+    return "" if coding.lower() == "identity" else coding
+
+
 def parsed(known: dict[str, T], url: str, parse: Callable[[str], T]) -> T:
     """Parse a URL once: a server has few paths, and a program that lists thousands of environments starts over."""
     found = known.get(url)
@@ -305,13 +361,40 @@ def describe(error: Exception, *, connect: float) -> str:
         error: What a library raised.
         connect: Seconds that a connection had to be made.
     """
-    first = error
+    first = _tls_error(error) or error
     while first.__cause__ is not None and isinstance(first.__cause__, Exception):
         first = first.__cause__
     # What the system or httpx-aiohttp calls a time-out of connecting has a number, and may be another failure.
     if _is_connect_timeout(error) and getattr(first, "errno", None) is None:
         return f"no connection was made within connect={connect:g} seconds"
     return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+
+
+# What OpenSSL says of bytes that are no TLS, as a plain server's are.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about a failure that no further attempt can change; nothing for every other."""
+    tls = _tls_error(error)
+    if isinstance(tls, ssl.SSLCertVerificationError):
+        return (
+            "The server's certificate is not trusted for this host; set SSL_CERT_FILE to a file with the certificate "
+            "of its issuer."
+        )
+    if tls is not None and tls.reason in _NO_TLS:
+        return "The server speaks no TLS on this port; use http://."
+    return ""
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    # httpcore on trio leaves it in the context alone. aiohttp's own kinds, which have no reason, are caused by one.
+    seen: BaseException | None = error
+    for _ in range(10):
+        if seen is None or (isinstance(seen, ssl.SSLError) and getattr(seen, "reason", None)):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def _is_connect_timeout(error: Exception) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import socket
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
@@ -77,13 +78,14 @@ class LoopThread:
         """Start `work` from any thread; cancelling the future cancels it.
 
         Raises:
-            ClientStateError: The loop has stopped.
+            ClientStateError: The loop has stopped, or is another process's.
         """
-        with self._lock:
-            if not self._stopped:
-                # In a context of its own: the caller's says which event loop runs, and that may be trio's.
-                return contextvars.Context().run(asyncio.run_coroutine_threadsafe, work, self._loop)
+        if self.process.is_current:  # asked before the lock, which another thread of the parent may have held
+            with self._lock:
+                if not self._stopped:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
+        self.process.check()
         raise ClientStateError(f"This {self._owner} is closed; make a new one.")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -93,6 +95,7 @@ class LoopThread:
     def post(self, function: Callable[[Self], object]) -> None:
         """Call `function` on the thread; never blocks, and does nothing once the loop is closed."""
         with contextlib.suppress(RuntimeError):
+            # In a context of its own: the caller's would live as long as what is begun here.
             self._loop.call_soon_threadsafe(function, self, context=contextvars.Context())
 
     def later(self, delay: float, function: Callable[[], object]) -> None:
@@ -107,6 +110,8 @@ class LoopThread:
 
     def stop(self, *, join_seconds: float | None = None) -> None:
         """Cancel what is running and end the thread; wait for its end for at most `join_seconds`."""
+        if not self.process.is_current:
+            return
         with self._lock:
             self._stopped = True
             self.post(lambda thread: thread._end.set())  # noqa: SLF001 - its own class
@@ -129,6 +134,9 @@ class LoopThread:
             ready.set_exception(error)
 
     async def _main(self, ready: Future[None]) -> None:
+        sniffio: Any = sys.modules.get("sniffio")  # which anyio imports where it relies on it
+        if sniffio is not None:  # a caller's context comes along with its coroutine, and may say that trio runs
+            sniffio.thread_local.name = "asyncio"
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         await self._begin()

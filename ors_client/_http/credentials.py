@@ -97,7 +97,7 @@ def api_key(explicit: str | None, target: Target, environ: Mapping[str, str]) ->
         key = explicit
     else:
         raise TypeError(f"An api_key is a string, not {type(explicit).__name__}.")
-    if not _fits_header(key):
+    if not fits_header(key):
         raise ValueError(
             "The API key can't be sent as a header: it holds a blank at its end, a line break, a control character or "
             "one outside of Latin-1. Was it read from a file with its newline?"
@@ -117,7 +117,7 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise TypeError(f"The header {name!r} is not a string with a string.")
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"A header can't be called {name!r}.")
-        if not _fits_header(value):
+        if not fits_header(value):
             raise ValueError(
                 f"The value of the header {name!r} can't be sent: it has a blank at an end, a line break, a control "
                 "character or one outside of Latin-1."
@@ -131,7 +131,8 @@ def credentials_in(headers: Mapping[str, str]) -> set[str]:
     return {*values, *(value.split()[-1] for value in values if value)}
 
 
-def _fits_header(value: str) -> bool:
+def fits_header(value: str) -> bool:
+    """Tell whether a header can carry a value as it is."""
     # HTTP strips blanks around a header's value, so a key with one would arrive as another key.
     return value == value.strip() and all(" " <= c <= "\xff" and not "\x7f" <= c <= "\x9f" for c in value)
 

@@ -2,7 +2,8 @@
 
 While a program computes, its event loop stands still: answers arrive and nobody reads them. When it runs again, a plain
 deadline is over in the same moment in which the answer could be read, and a call that succeeded would be given up. So
-the end of a wait is believed only after the loop was free to listen once more. It knows clocks, nothing of requests.
+a deadline fires only after the loop had another chance to process I/O: in its third turn since. However long its turns
+take, there is no further chance. It knows clocks, nothing of requests.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, Protocol, Self
 import anyio
 import anyio.lowlevel
 
-# Seconds between the end of a wait and the last look. What lies in a socket is read within a few turns of the loop; a
-# look that itself is later than this shows that the loop was blocked again, and is repeated.
-_LAST_POLL = 0.05
+# Seconds from the first notice of a deadline until it fires. Turns of an idle loop take no time, and packets some.
+_GRACE = 0.05
+# The same, while something that was sent before it is still being read.
+_LONGEST_GRACE = 0.9
 
 
 class Timer(Protocol):
@@ -82,6 +84,16 @@ class Loop:
         trio.lowlevel.spawn_system_task(wait)
         return scope
 
+    def cancel(self, scope: anyio.CancelScope) -> Timer | None:
+        """Cancel a scope from within a timer; what is returned can still prevent it."""
+        if not self.is_asyncio:
+            scope.cancel()
+            return None
+        # anyio does not interrupt a task whose wait is over, and tries again in each turn. Where something comes in
+        # every turn, it would always find it so. asyncio runs timers after it has read, so what they put off to the
+        # next turn finds the task waiting again.
+        return self.native.call_soon(scope.cancel, context=self._context)
+
     async def poll_io(self) -> None:
         """Let it take notice of what has arrived at sockets while it was blocked, which takes two turns."""
         if self.is_asyncio:
@@ -101,7 +113,7 @@ class Deadline:
         soonest: Seconds after which a nearer deadline may be set, as is foreseen; saves setting a second timer then.
     """
 
-    __slots__ = ("_deadline", "_due", "_loop", "_polled", "_soonest", "_timer", "scope")
+    __slots__ = ("_deadline", "_due", "_grace", "_loop", "_noticed", "_soonest", "_timer", "scope")
 
     def __init__(self, seconds: float | None, *, loop: Loop | None = None, soonest: float = math.inf) -> None:
         self.scope = anyio.CancelScope()
@@ -110,7 +122,8 @@ class Deadline:
         self._deadline = math.inf if seconds is None else now + seconds
         self._soonest = now + soonest
         self._due = math.inf  # when the timer rings; never, while there is none
-        self._polled = False
+        self._noticed: float | None = None  # when it was first seen that the deadline is over
+        self._grace = 0.0  # until when it does not fire all the same
         self._timer: Timer | None = None
 
     def __enter__(self) -> Self:
@@ -129,12 +142,17 @@ class Deadline:
     def reschedule(self, deadline: float) -> None:
         """Move the deadline, on the loop's clock."""
         self._deadline = deadline
-        self._polled = False
         # A later one costs nothing: it is found when the timer rings.
-        if deadline < self._due:
+        if deadline < self._due or self._noticed is not None:
+            self._noticed = None
             if self._timer is not None:
                 self._timer.cancel()
             self._set_timer(deadline)
+
+    def note_progress(self) -> None:
+        """Note that something was read: what has arrived while the loop was blocked is read in several pieces."""
+        if self._noticed is not None:
+            self._grace = min(self._loop.now() + _GRACE, self._noticed + _LONGEST_GRACE)
 
     def _set_timer(self, due: float) -> None:
         self._due = due
@@ -144,8 +162,10 @@ class Deadline:
         now = self._loop.now()
         if now < self._deadline:
             self._set_timer(self._deadline)
-        elif self._polled and now - self._due < _LAST_POLL:
-            self.scope.cancel()
+        elif self._noticed is None:
+            self._noticed, self._grace = now, now + _GRACE
+            self._set_timer(self._grace)
+        elif now < self._grace:
+            self._set_timer(self._grace)
         else:
-            self._polled = True
-            self._set_timer(now + _LAST_POLL)
+            self._timer = self._loop.cancel(self.scope)

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 import anyio
 import httpx
 
-from ors_client._errors import CLOSED, ClientStateError
+from ors_client._errors import CLIENT_CLOSED, ClientStateError
 
 from .backends import (
     AiohttpConnections,
@@ -61,7 +61,7 @@ class Pool:
         if bound is not None and self._process.is_current and bound.is_running():
             return bound
         if self._closed:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
         if bound is not None:
             self._process.check()
         if bound is not None and not bound.is_closed():

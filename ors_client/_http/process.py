@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ors_client._errors import AFTER_FORK, ClientStateError
+from ors_client._errors import OPENED_BEFORE_FORK, ClientStateError
 
 
 class OwnProcess:
@@ -23,4 +23,4 @@ class OwnProcess:
     def check(self) -> None:
         """Raise `ClientStateError` in a forked child."""
         if not self.is_current:
-            raise ClientStateError(AFTER_FORK)
+            raise ClientStateError(OPENED_BEFORE_FORK)

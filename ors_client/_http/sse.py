@@ -1,8 +1,8 @@
-"""The bytes of an event stream become events.
+"""The bytes of an event stream become events, by httpx-sse.
 
-No I/O. A push parser, since a stream of generators around each other costs more than all else that a call does here. It
-is strict where text would be altered: invalid UTF-8 is an error, one space after a field's colon is dropped and no
-more, lines end at CR, LF or CRLF and at no other character. It does not know what events mean.
+httpx-sse reads an `httpx.Response`. Here that response decodes strictly where httpx would alter text: invalid UTF-8 is
+an error, whatever encoding the server announces, and a byte order mark is no part of the text. It knows neither what
+events mean nor how bytes are read.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6. Deviation: an event without a
 data line is delivered with empty data, as a hand-written server's `end` may be.
@@ -11,54 +11,72 @@ data line is delivered with empty data, as a hand-written server's `end` may be.
 from __future__ import annotations
 
 import codecs
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-from ors_client._errors import ProtocolError
+import httpx
+from httpx_sse import EventSource
+
+from ors_client._errors import ORSError, ProtocolError
+
+_HEADERS = httpx.Headers({"content-type": "text/event-stream"})  # httpx-sse asks; who calls has read the server's
+_NO_BODY = httpx.AsyncByteStream()  # without one, httpx makes and reads an empty one each time
 
 
-class EventParser:
-    """Takes the bytes of one connection, in any pieces."""
+async def read_events(read: Callable[[], Awaitable[bytes]], receive: Callable[[str, str], bool]) -> None:
+    """Pass on the events of a stream, as name and data. One without its final blank line was cut short, and is none.
 
-    def __init__(self) -> None:
-        self._begun = False
+    Args:
+        read: Returns the next bytes, and none at the end.
+        receive: Takes an event, and tells whether it was the last one that matters.
+
+    Raises:
+        ProtocolError: The bytes are not UTF-8.
+    """
+    stream = _EventStream(read)
+    failure: ORSError | None = None
+    # The generators of httpx-sse are always read to their end: one that is left in the middle is closed by the garbage
+    # collector, of which trio warns.
+    async for event in EventSource(stream).aiter_sse():
+        # After the fields `id` and `retry`, httpx-sse delivers events that hold nothing.
+        if stream.stopped or (event.event == "message" and not event.data):
+            continue
+        try:
+            stream.stopped = receive(event.event, event.data)
+        except ORSError as error:
+            failure, stream.stopped = error, True
+    if failure is not None:
+        raise failure
+
+
+class _EventStream(httpx.Response):
+    """The text of one connection, until it is stopped."""
+
+    def __init__(self, read: Callable[[], Awaitable[bytes]]) -> None:
+        super().__init__(200, headers=_HEADERS, stream=_NO_BODY)
+        self.stopped = False
+        self._read_bytes = read
         self._undecoded = b""  # the beginning of a character whose end has not come
-        self._line: list[str] = []  # the pieces of a line whose end has not come; joined once, as it may be long
+        self._begun = False
         self._after_cr = False
-        self._event = ""
-        self._data: list[str] = []
 
-    def feed(self, data: bytes) -> list[tuple[str, str]]:
-        """Take more bytes; return the events that they complete, as name and data.
+    def aiter_text(self, chunk_size: int | None = None) -> AsyncIterator[str]:  # noqa: ARG002 - the parent's signature
+        """Return what httpx-sse splits into lines."""
+        return self
 
-        Raises:
-            ProtocolError: The bytes are not UTF-8.
-        """
-        text = self._decode(data)
-        if self._after_cr and text:
-            self._after_cr = False
-            text = text.removeprefix("\n")  # the second half of a line's end
-        lines = text.split("\n")
-        if "\r" in text:
-            self._after_cr = text[-1] == "\r"
-            lines = _without_cr(lines)
-        if len(lines) > 1 and self._line:
-            self._line.append(lines[0])
-            lines[0] = "".join(self._line)
-            self._line = []
-        if rest := lines.pop():
-            self._line.append(rest)
-        return self._events(lines)
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
 
-    def finish(self) -> None:
-        """Note that no more bytes come. An event without its final blank line was cut short, and is none.
+    async def __anext__(self) -> str:
+        while not self.stopped:
+            data = await self._read_bytes()
+            if text := self._decode(data, final=not data):
+                return text
+            if not data:
+                break
+        raise StopAsyncIteration
 
-        Raises:
-            ProtocolError: They ended within a character.
-        """
-        self._decode(b"", final=True)
-
-    def _decode(self, data: bytes, *, final: bool = False) -> str:
-        # Servers announce UTF-8, and some of them something else by mistake. The codec's own incremental decoder is
-        # written in Python, and costs twice as much; making one, twice that again.
+    def _decode(self, data: bytes, *, final: bool) -> str:
+        # The codec's own incremental decoder is written in Python, and costs twice as much.
         data = self._undecoded + data
         try:
             text, used = codecs.utf_8_decode(data, "strict", final)
@@ -67,37 +85,12 @@ class EventParser:
         self._undecoded = data[used:]
         if not self._begun and text:
             self._begun = True
-            text = text.removeprefix("\ufeff")  # a byte order mark is no part of the text
+            text = text.removeprefix("\ufeff")  # a byte order mark
+        # A CR at the end may be half of CRLF. httpx-sse waits for what follows, but the line is whole already.
+        if self._after_cr and text:
+            text = text.removeprefix("\n")
+            self._after_cr = False
+        if text.endswith("\r"):
+            self._after_cr = True
+            text += "\n"
         return text
-
-    def _events(self, lines: list[str]) -> list[tuple[str, str]]:
-        events: list[tuple[str, str]] = []
-        for line in lines:
-            if line.startswith("data: "):  # nearly every line is, and a long one is copied once
-                self._data.append(line[6:])
-                continue
-            if not line:
-                if self._event or self._data:
-                    events.append((self._event or "message", "\n".join(self._data)))
-                    self._event, self._data = "", []
-                continue
-            field, _, value = line.partition(":")
-            if field == "data":
-                self._data.append(value.removeprefix(" "))
-            elif field == "event":
-                self._event = value.removeprefix(" ")
-            # A comment has an empty field. The standard's other fields serve to resume, which ORS does by `task_id`.
-        return events
-
-
-def _without_cr(lines: list[str]) -> list[str]:
-    """Split lines at CR as well, and take it off where it was half of CRLF. The last one has no end yet."""
-    # Replacing every CRLF in the whole text first takes several times as long.
-    whole: list[str] = []
-    for line in lines[:-1]:
-        stripped = line[:-1] if line[-1:] == "\r" else line
-        if "\r" in stripped:
-            whole.extend(stripped.split("\r"))
-        else:
-            whole.append(stripped)
-    return whole + lines[-1].split("\r")

@@ -22,21 +22,23 @@ from ors_client._config import Limits, RetryPolicy, Timeouts
 from ors_client._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
+from ors_client._protocol.responses import check_blocks
 from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
-from .backends import HTTPResponse, Timing, describe, foreign_errors, timing, was_never_sent
+from .backends import HTTPResponse, Timing, content_coding, describe, foreign_errors, remedy, timing, was_never_sent
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
 from .redaction import Redactor
-from .sse import EventParser
+from .sse import read_events
 from .urls import Target, follow
 
 T = TypeVar("T")
 
 _ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
-# After the result, a stream is read to its end, since only then can its connection be used again.
+_EXCERPT_SECONDS = 1.0  # for it to come
+_LATE_EXCERPT_SECONDS = 0.5  # for it to come where the limit on the attempt has run out meanwhile
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 64 * 2**10
 
@@ -109,9 +111,9 @@ class Transport:
 
         Args:
             operation: What to send.
-            settled: Called with the answer's value as soon as it is known. With it, a request that is on its way when
+            on_result: Called with the answer's value as soon as it is known. With it, a request that is on its way when
                 the caller is cancelled is waited for, for `Timeouts.close` seconds.
-            crowded: Called each time the server says that it has no room, before the operation is sent again.
+            on_capacity_error: Called each time the server says that it has no room, before the operation is sent again.
             times: Where to note what was not the server's time.
 
         Raises:
@@ -121,21 +123,28 @@ class Transport:
         try:
             return await self._send(operation, on_result, on_capacity_error, times)
         except ORSError as error:
-            raise self._placed(error, operation) from error.__cause__
+            raise self._with_location(error, operation) from error.__cause__
         finally:
             timing.reset(token)
 
-    async def send_once(self, operation: Operation[T]) -> T:
-        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again."""
+    async def send_once(self, operation: Operation[T], *, within: float | None = None) -> T:
+        """Send an operation that is not streamed once; raise `TransportError` where `send` might try again.
+
+        Args:
+            operation: What to send.
+            within: Seconds that it may take, where that is less than its limit.
+        """
         try:
-            result = await self._attempt(operation, None)
+            result = await self._attempt(operation, None, within=within)
             if isinstance(result, FailedAttempt):
                 asked_later = not result.delivered and result.status is not None
-                asked_later |= result.silent == "response" and operation.awaits_setup
-                raise (RetryLater if asked_later else TransportError)(operation.name, reason=result.reason)
+                asked_later |= result.silent == "response" and operation.waits_for_setup
+                raise (RetryLater if asked_later else TransportError)(
+                    operation.name, reason=result.reason, advice=result.remedy or None
+                )
             return self._parse(operation, result)
         except ORSError as error:
-            raise self._placed(error, operation) from error.__cause__
+            raise self._with_location(error, operation) from error.__cause__
 
     async def loop(self) -> Loop:
         """Return the running event loop, which is the connections' own.
@@ -168,7 +177,7 @@ class Transport:
                 result = await self._attempt(operation, stream)
             else:
                 result = await run_shielded(
-                    partial(self._settle, operation, stream, on_result), grace=self.timeouts.close
+                    partial(self._attempt_and_report, operation, stream, on_result), grace=self.timeouts.close
                 )
             if isinstance(result, str):
                 return self._parse(operation, result)
@@ -193,16 +202,18 @@ class Transport:
 
     # --- One attempt -------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, operation: Operation[Any], stream: Stream | None) -> str | FailedAttempt:
+    async def _attempt(
+        self, operation: Operation[Any], stream: Stream | None, *, within: float | None = None
+    ) -> str | FailedAttempt:
         if stream is not None:
             stream.connect()
         loop = await self._pool.bind()
-        deadline = _AttemptDeadline(self.timeouts, operation, loop)
+        deadline = _AttemptDeadline(self.timeouts, operation, loop, within=within)
         failure: FailedAttempt | None = None
         with deadline:
             try:
                 response = await self._exchange(operation, stream, loop)
-                deadline.heard()
+                deadline.note_progress()
                 try:
                     return await self._read(operation, response, stream, deadline)
                 finally:
@@ -212,12 +223,11 @@ class Transport:
                 if isinstance(error, ORSError):  # one of ours is a TimeoutError, and so an OSError
                     raise
                 reason = self.show(describe(error, connect=self.timeouts.connect))
-                failure = FailedAttempt(reason, delivered=not was_never_sent(error))
+                failure = FailedAttempt(reason, delivered=not was_never_sent(error), remedy=remedy(error))
         if stream is not None and stream.outcome is not None:  # the connection failed after the result was whole
             return self._conclude(operation, stream)
         if failure is None:
-            seconds = getattr(self.timeouts, deadline.limit)
-            failure = FailedAttempt(f"nothing came for {seconds:g} seconds", delivered=True, silent=deadline.limit)
+            failure = FailedAttempt(deadline.reason, delivered=True, silent=deadline.limit)
         return replace(
             failure,
             waited=loop.now() - deadline.began,
@@ -225,7 +235,7 @@ class Transport:
             advanced=stream is not None and stream.advanced,
         )
 
-    async def _settle(
+    async def _attempt_and_report(
         self, operation: Operation[T], stream: Stream | None, on_result: Callable[[T], object]
     ) -> str | FailedAttempt:
         result = await self._attempt(operation, stream)
@@ -249,7 +259,7 @@ class Transport:
             response = await self._pool.send(operation.method, url, headers, body)
             self._answered = True
             # The others may turn the request into another one.
-            if response.status not in {307, 308} or not operation.follows:
+            if response.status not in {307, 308} or not operation.follows_redirects:
                 return response
             await _close(response)
             url = follow(url, response.headers.get("location", ""), layout=self.target.layout)
@@ -261,75 +271,83 @@ class Transport:
         if response.status in {301, 302, 303}:
             follow(self._address(operation), response.headers.get("location", ""), layout=self.target.layout)
         if not 200 <= response.status < 300:
-            return self._judge(operation, response, await self._body(response, deadline, maximum=_ERROR_BODY))
+            return self._judge(operation, response, await self._excerpt(response, deadline))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if stream is None or (operation.json_answer and kind == "application/json"):
+        if stream is None or (operation.may_be_json and kind == "application/json"):
+            _check_coding(response)
             text = await self._body(response, deadline)
             # A page for people comes from something before the server, which saw nothing of the request.
-            return "null" if operation.reads_nothing and kind != "text/html" else text
+            return "null" if operation.ignores_body and kind != "text/html" else text
         if kind != "text/event-stream":
-            text = await self._body(response, deadline, maximum=_ERROR_BODY)
-            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=text)
+            excerpt = await self._excerpt(response, deadline)
+            raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=excerpt)
+        _check_coding(response)
+        deadline.heard()
         await self._follow(response, stream, deadline)
         if stream.outcome is None:
             return FailedAttempt("the stream ended before its result", delivered=True)
         return self._conclude(operation, stream)
 
     async def _follow(self, response: HTTPResponse, stream: Stream, deadline: _AttemptDeadline) -> None:
-        """Read a stream to its end, or for a moment beyond its outcome."""
-        parser = EventParser()
-        size = drained = 0
-        while not response.ended:
-            data = await response.read()
-            if not data:
-                continue
-            deadline.heard()
-            if deadline.draining:
-                drained += len(data)
-                if drained > _DRAIN_BYTES:
-                    return
+        """Read a stream to its outcome, or to its end."""
+        size = 0
+
+        async def read() -> bytes:
+            nonlocal size
+            data = b""
+            while not data and not response.ended:
+                data = await response.read()
+            if data:
+                deadline.heard()
             size += len(data)
             if size > self.limits.result_bytes:
                 raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
-            for event, text in parser.feed(data):
-                stream.receive(event, text)
-            if stream.outcome is not None and not response.ended:
-                deadline.drain()
-        parser.finish()
+            return data
 
-    async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline, *, maximum: int | None = None) -> str:
-        """Read a whole body; with `maximum`, its beginning, fit to be shown."""
+        def receive(event: str, text: str) -> bool:
+            stream.receive(event, text)
+            return stream.outcome is not None
+
+        await read_events(read, receive)
+        if not response.ended:
+            await _drain(response, deadline)
+
+    async def _body(self, response: HTTPResponse, deadline: _AttemptDeadline) -> str:
+        """Read the whole body of an answer that is no stream."""
         limit = self.limits.result_bytes
         body = bytearray()
         while not response.ended:
-            data = await response.read()
-            if not data:
-                continue
-            deadline.heard()
-            body += data
-            if maximum is not None and len(body) >= maximum:
-                break
+            body += await response.read()
+            deadline.note_progress()
             if len(body) > limit:
                 raise LimitExceeded("An answer is too long", limit="result_bytes", maximum=limit)
-        if maximum is not None:
-            return self.show(body[:maximum].decode("utf-8", "replace"))
         try:
             return body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             excerpt = self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
             raise ProtocolError(f"An answer is not UTF-8 at byte {error.start}", excerpt=excerpt) from None
 
+    async def _excerpt(self, response: HTTPResponse, deadline: _AttemptDeadline) -> str:
+        """Return the beginning of a body, fit to be shown: as much of it as comes within a moment."""
+        body = bytearray()
+        if content_coding(response.headers):
+            return ""
+        with deadline.for_excerpt():
+            while not response.ended and len(body) < _ERROR_BODY:
+                body += await response.read()
+        return self.show(body[:_ERROR_BODY].decode("utf-8", "replace"))
+
     def _judge(self, operation: Operation[Any], response: HTTPResponse, text: str) -> FailedAttempt:
         try:
             body = decode(text, limits=self.limits)
         except (ValueError, ORSError):
-            said = text
+            message = text
         else:
-            said = detail(body)
+            message = detail(body)
             if response.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
-        judgement = judge_status(operation, response.status, response.headers, said, url=url, now=time.time())
+        judgement = judge_status(operation, response.status, response.headers, message, url=url, now=time.time())
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement
@@ -337,7 +355,7 @@ class Transport:
     def _address(self, operation: Operation[Any]) -> str:
         return self._hosts[operation.host] + operation.path.partition("?")[0]
 
-    def _placed(self, error: ORSError, operation: Operation[Any]) -> ORSError:
+    def _with_location(self, error: ORSError, operation: Operation[Any]) -> ORSError:
         """Add the place to an error, which most who raise one do not know, and keep keys and secrets out of it."""
         return error.at(url=self._address(operation), session_id=operation.session_id, show=self.show)
 
@@ -346,68 +364,111 @@ class Transport:
     def _conclude(self, operation: Operation[Any], stream: Stream) -> str:
         outcome = stream.outcome
         if isinstance(outcome, End):
-            if operation.json_answer and stream.task_id is not None and '"sid"' not in outcome.text:
+            if operation.may_be_json and stream.task_id is not None and '"sid"' not in outcome.text:
                 return json.dumps({"sid": stream.task_id})  # the stream's id is the session's
             return outcome.text
         if isinstance(outcome, Forgotten):
             raise ResultLost(
                 operation.name, reason="the server no longer knows the call", session_id=operation.session_id
             )
-        if isinstance(outcome, Raised) and operation.raised is not None:
-            raise operation.raised(self.show(outcome.text))  # before its message is cut, maybe within a secret
+        if isinstance(outcome, Raised) and operation.make_error is not None:
+            raise operation.make_error(self.show(outcome.text))  # before its message is cut, maybe within a secret
         raise ProtocolError(f"{operation.name} ended without a result")
 
     def _parse(self, operation: Operation[T], text: str) -> T:
         try:
-            return operation.parse(decode(text, limits=self.limits))
+            value = decode(text, limits=self.limits)
+            if operation.holds_blocks:
+                check_blocks(value, self.limits)
+            return operation.parse(value)
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.
-            said = self.show(str(error)).partition("\n")[0]
-            problem = f"{operation.name} was answered with something else than the standard says ({said})"
+            reason = self.show(str(error)).partition("\n")[0]
+            problem = f"{operation.name} was answered with something else than the standard says ({reason})"
             raise ProtocolError(problem, excerpt=self.show(text[:_ERROR_BODY])) from None
 
 
 class _AttemptDeadline(Deadline):
-    """The limit on the present wait of one attempt, and when the server was last heard."""
+    """The limit on the present wait of one attempt, and when the server was last heard.
 
-    __slots__ = ("_end", "_now", "_silence", "began", "draining", "last_heard", "limit")
+    A plain answer is due as a whole. A stream has its limit on silence as soon as it has begun.
+    """
 
-    def __init__(self, timeouts: Timeouts, operation: Operation[Any], loop: Loop) -> None:
+    __slots__ = ("_end", "_loop_now", "_seconds", "_silence", "began", "last_heard", "limit")
+
+    def __init__(
+        self, timeouts: Timeouts, operation: Operation[Any], loop: Loop, *, within: float | None = None
+    ) -> None:
         # A constructor may take as long as a start-up and is never run twice, so its one request waits as long.
-        self.limit = "start_up" if operation.awaits_setup and not operation.idempotent else "response"
-        if operation.awaits_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
+        self.limit = "start_up" if operation.waits_for_setup and not operation.idempotent else "response"
+        if operation.waits_for_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
             self.limit = "close"
-        self._now = loop.now
+        self._loop_now = loop.now
         self.began = self.last_heard = loop.now()
-        super().__init__(getattr(timeouts, self.limit), loop=loop, soonest=timeouts.silence)
+        seconds = getattr(timeouts, self.limit)
+        self._seconds = seconds if within is None else min(seconds, within)
         self._silence = timeouts.silence
+        super().__init__(self._seconds, loop=loop, soonest=timeouts.silence if operation.streamed else math.inf)
         # The stream that starts a session may show life for ever and bring nothing; a call may run while it does.
         self._end = self.began + timeouts.start_up if operation.streamed and operation.idempotent else math.inf
-        self.draining = False
+
+    @property
+    def reason(self) -> str:
+        """What to say of an attempt that it ended."""
+        if self.limit == "silence":
+            return f"nothing came for {self._silence:g} seconds"
+        if self.last_heard > self.began:
+            return f"no whole answer came within {self._seconds:g} seconds"
+        return f"nothing came for {self._seconds:g} seconds"
+
+    def note_progress(self) -> None:
+        """Note a sign of life of a plain answer: it is read on, and due all the same."""
+        self.last_heard = self._loop_now()
+        super().note_progress()
 
     def heard(self) -> None:
-        """Note a sign of life: from now on the limit is on silence."""
-        self.last_heard = self._now()
+        """Note a sign of life of a stream: from now on the limit is on silence."""
+        self.last_heard = self._loop_now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
-        if not self.draining and not self.scope.cancel_called:
+        if not self.scope.cancel_called:
             silent = self.last_heard + self._silence
             if silent < self._end:
                 self.limit = "silence"
                 self.reschedule(silent)
             elif self.limit != "start_up":  # set once: setting it again would put off its last look
                 self.limit = "start_up"
+                self._seconds = self._end - self.began
                 self.reschedule(self._end)
 
     def drain(self) -> None:
         """Note that the result is whole: what follows is worth a moment, for the connection's sake."""
-        if not self.draining:
-            self.draining = True
-            self.reschedule(self._now() + _DRAIN_SECONDS)
+        self.reschedule(self._loop_now() + _DRAIN_SECONDS)
+
+    def for_excerpt(self) -> Deadline:
+        """Return the limit on reading a body of which only the beginning is shown; it takes the place of this one."""
+        now = self._loop_now()
+        until = max(now + _LATE_EXCERPT_SECONDS, min(now + _EXCERPT_SECONDS, self.began + self._seconds))
+        self.reschedule(math.inf)
+        return Deadline(until - now, loop=self._loop)
+
+
+def _check_coding(response: HTTPResponse) -> None:
+    # A few bytes may unpack to gigabytes, and codings within each other in one step.
+    if coding := content_coding(response.headers):
+        raise ProtocolError(f"An answer came packed ({coding[:40]!r}), which was not asked for")
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:
     # The body is ours, a JSON object; writing the id into its end spares parsing arguments that may be large.
     return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
+
+
+async def _drain(response: HTTPResponse, deadline: _AttemptDeadline) -> None:
+    """Read what follows the outcome, for a moment: only at its end can a connection be used again."""
+    deadline.drain()
+    size = 0
+    while not response.ended and size <= _DRAIN_BYTES:
+        size += len(await response.read())
 
 
 async def _close(response: HTTPResponse) -> None:

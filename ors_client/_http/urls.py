@@ -6,7 +6,7 @@ variables and never reads them, sends nothing, and knows keys only as something 
 
 | url | API host | session host | key from the environment |
 | --- | --- | --- | --- |
-| `None` | OPENREWARD_API_URL, else `api.` + OPENREWARD_URL | OPENREWARD_SESSION_URL, else `sessions.` + it | yes |
+| left out | OPENREWARD_API_URL, else `api.` + OPENREWARD_URL | OPENREWARD_SESSION_URL, else `sessions.` + it | yes |
 | the catalogue's own | as above | as above | yes |
 | any other | the URL, or a variable that names the same host and port or a sub-domain | likewise | no |
 | a `Layout` | as given | as given | no |
@@ -86,11 +86,11 @@ class Target:
     catalogue: bool
 
 
-def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Target:
+def resolve(url: str | Layout, environ: Mapping[str, str]) -> Target:
     """Decide where a client's requests go.
 
     Args:
-        url: What the caller gave; `None` means the catalogue.
+        url: What the caller gave; the default is `CATALOGUE`.
         environ: The environment's variables.
 
     Raises:
@@ -98,12 +98,16 @@ def resolve(url: str | Layout | None, environ: Mapping[str, str]) -> Target:
     """
     if isinstance(url, Layout):
         return Target(url, catalogue=False)
-    given = None if url is None else _normalise(url)
+    if url is None or url == "":  # pyright: ignore[reportUnnecessaryComparison] - callers without a type checker
+        raise ValueError(
+            f"The server's URL is {url!r}; a variable that should hold it may be unset. Leave it out for the catalogue."
+        )
+    given = _normalise(url)
     variables = {
         "api": environ.get("OPENREWARD_API_URL", "").strip(),
         "sessions": environ.get("OPENREWARD_SESSION_URL", "").strip(),
     }
-    if given is not None and given != CATALOGUE:
+    if given != CATALOGUE:
         chosen = {part: value if value and _belongs_to(given, value) else given for part, value in variables.items()}
         return Target(Layout(**chosen), catalogue=False)
 

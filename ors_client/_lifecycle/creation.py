@@ -30,7 +30,7 @@ from ors_client._protocol.retry import backoff
 from ors_client._types import JSONValue
 
 from .keepalive import TrackedSession, end
-from .server import Server, deployment_of
+from .server import Server
 
 _logger = logging.getLogger("ors_client")
 
@@ -63,7 +63,7 @@ class SessionCreation:
         """The environment, once it was found."""
         self._server = server
         self._place = place
-        self._deployment = deployment_of(place[0])
+        self._deployment = server.deployment_of(place[0])
         self._episode = episode
         self._secrets = secrets
         self._env_overrides = env_overrides

@@ -23,7 +23,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from ors_client._config import KeepalivePolicy
-from ors_client._errors import CLOSED, ClientStateError, ORSError, ProtocolError, SessionLost, StatusError
+from ors_client._errors import (
+    CLIENT_CLOSED,
+    ClientStateError,
+    ORSError,
+    ProtocolError,
+    SessionLost,
+    StatusError,
+    TransportError,
+)
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import RetryLater, Transport
@@ -32,12 +40,13 @@ from ors_client._protocol.retry import is_missing_route
 
 _logger = logging.getLogger("ors_client")
 
-# Seconds between the tries to delete a session in the background. The last outlives a server's restart.
-_DELETE_AGAIN = (0.0, 1.0, 5.0, 30.0)
+# Seconds between the tries to delete a session in the background. A broken connection is no reason to wait; the last
+# outlives a server's restart.
+_DELETE_AGAIN = (0.0, 0.2, 0.8, 2.0, 5.0, 30.0)
 
 # A constructor that runs when its session is deleted registers the session afterwards; these outlast most of them.
 _DELETE_LATER = (3.0, 10.0, 30.0)
-_LOOK_EVERY = 0.5  # for such a session, while the client closes
+_LOOK_EVERY = 0.5  # for such a session, or one whose deletion failed, while the client closes
 
 # Multiples of the golden ratio, modulo one, are spread evenly however many there are.
 _GOLDEN = 0.618033988749895
@@ -45,6 +54,9 @@ _GOLDEN = 0.618033988749895
 # Pings that are due within this share of an interval go together, since waking up for one costs more than the ping. A
 # thousand sessions are pinged by twenty, which is no load for a server.
 _TOGETHER = 0.02
+
+# Intervals that one ping may take: the next goes out regardless.
+_MOST_BEATS = 2
 
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
@@ -61,10 +73,11 @@ class TrackedSession:
         due: When it is to be pinged next, on the monotonic clock.
         alive_at: When a ping last succeeded.
         failures: Pings that failed since.
-        unsettled: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
-        begun: Its `/create` was sent, so that there may be an episode to end.
+        create_pending: Its `/create` is on its way and unanswered, so that the episode may begin after it was deleted.
+        create_sent: Its `/create` was sent, so that there may be an episode to end.
         refused: Its `/create` was refused, so that there may be nothing but the id to give back.
-        witness: What tells a server without a ping route from one that is not there; set while it is pinged.
+        deleted: The server confirmed its deletion, whoever asked. It may be deleted again where it may yet begin.
+        liveness_check: What tells a server without a ping route from one that is not there; set while it is pinged.
     """
 
     session_id: str
@@ -76,6 +89,7 @@ class TrackedSession:
     create_pending: bool = False
     create_sent: bool = False
     refused: bool = False
+    deleted: bool = False
     liveness_check: Operation[object] | None = None
 
 
@@ -95,6 +109,7 @@ async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitab
         except StatusError as error:
             if not is_missing_route(error):  # a server without such a route keeps no ids
                 raise
+    tracked.deleted = True
 
 
 class Keepalive:
@@ -155,9 +170,10 @@ class Keepalive:
         """Ping a session until it is unwatched; call `on_lost` with the reason if the server loses it.
 
         Args:
-            entry: The session.
+            tracked: The session.
             on_lost: Called on the thread.
-            witness: A request that a server which is there answers; without it, no ping route is held to be missing.
+            liveness_check: A request that a server which is there answers; without it, no ping route is held to be
+                missing.
         """
         tracked.on_lost = on_lost
         tracked.liveness_check = liveness_check
@@ -202,7 +218,7 @@ class Keepalive:
         self._process.check()
         with self._guard:
             if self._closed:
-                raise ClientStateError(CLOSED)
+                raise ClientStateError(CLIENT_CLOSED)
             if self._thread is None:
                 self._thread = Background(self._make_transport, name="ors-client-keepalive")
                 atexit.register(self._at_exit)
@@ -273,13 +289,13 @@ class Keepalive:
         """
         asked = ping(tracked.session_id, deployment=tracked.deployment)
         try:
-            await transport.send_once(asked)
+            await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
         except StatusError as error:
             if not self._may_be_missing(tracked, error) or tracked.liveness_check is None:
                 raise
             await _check_alive(transport, tracked.liveness_check)
             try:
-                await transport.send_once(asked)
+                await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
             except StatusError as again:
                 if not self._may_be_missing(tracked, again):
                     raise
@@ -335,26 +351,26 @@ class Keepalive:
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(tracked: TrackedSession) -> None:
             with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
-                while True:
-                    try:
-                        await self._delete_once(transport, tracked)
-                        break
-                    except RetryLater:  # as its backend is starting, there is time left to ask again
-                        await asyncio.sleep(_LOOK_EVERY)
-                try:
-                    await self._delete_when_begun(transport, tracked)
-                finally:
-                    self.unregister(tracked)
+                await self._delete_until_confirmed(transport, tracked)
+                while tracked.create_pending:
+                    await asyncio.sleep(_LOOK_EVERY)
+                    await self._delete_until_confirmed(transport, tracked)
+                self.unregister(tracked)
 
         await asyncio.gather(*(confirm(tracked) for tracked in list(self._ledger.values())))
 
-    async def _delete_when_begun(self, transport: Transport, tracked: TrackedSession) -> None:
-        while tracked.create_pending:
-            await asyncio.sleep(_LOOK_EVERY)
-            await self._delete_once(transport, tracked)
+    async def _delete_until_confirmed(self, transport: Transport, tracked: TrackedSession) -> None:
+        """Delete a session, again after each fault of the network: while the client closes there is time for it."""
+        for delay in itertools.chain([0.0], itertools.repeat(_LOOK_EVERY)):  # a broken connection may be stale
+            try:
+                await self._delete_once(transport, tracked)
+            except TransportError:
+                await asyncio.sleep(delay)
+            else:
+                return
 
     def _report(self, tracked: TrackedSession, problem: str) -> None:
-        if self._ledger.pop(tracked.session_id, None) is not None:
+        if self._ledger.pop(tracked.session_id, None) is not None and not tracked.deleted:
             self.leaked += 1
             _logger.warning(
                 "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",

@@ -7,7 +7,6 @@ shape of secrets, the routes that are missing, and whether even looking around n
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
@@ -15,7 +14,7 @@ from typing import TypeVar
 import anyio
 
 from ors_client._errors import (
-    CLOSED,
+    CLIENT_CLOSED,
     AuthenticationError,
     BillingError,
     ClientStateError,
@@ -26,59 +25,19 @@ from ors_client._errors import (
 from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import Transport
-from ors_client._protocol.operations import Address, Operation, create_session, list_environments, version
+from ors_client._protocol.operations import Address, Operation, list_environments, version
 from ors_client._protocol.retry import is_missing_route
 
-from .keepalive import Keepalive, TrackedSession
+from .discovery import DiscoverySessions
+from .keepalive import Keepalive
 from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
 
 T = TypeVar("T")
 
-# Seconds after which an id that nobody looks around with is given back. Pauses at a terminal, or between the parts of a
-# program, should not cost another; where an account has no place left, it is given back at once. Without an episode it
-# can't be pinged, so where pings are frequent it goes after three intervals: such a server keeps it no longer.
-_IDLE_SECONDS = 30.0
-_IDLE_INTERVALS = 3
-
-
 Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
-
-
-def deployment_of(name: str | None) -> str | None:
-    """Return the deployment that a name stands for, or `None` where it is an environment's own."""
-    return name if name is not None and "/" in name else None
-
-
-class DiscoverySession:
-    """A session id without an episode, for requests that demand one; given back once it is idle.
-
-    Args:
-        entry: Of the ledger.
-        rest: Seconds without use after which it is idle.
-    """
-
-    def __init__(self, tracked: TrackedSession, *, rest: float) -> None:
-        self.tracked = tracked
-        self.rest = rest
-        self.lost = False
-        self.users = 0
-        self.used_at = time.monotonic()
-
-    def __enter__(self) -> str:
-        self.users += 1
-        return self.tracked.session_id
-
-    def __exit__(self, *_: object) -> None:
-        self.users -= 1
-        self.used_at = time.monotonic()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody uses it, or has of late."""
-        return self.users == 0 and time.monotonic() - self.used_at >= self.rest
 
 
 class Server:
@@ -109,18 +68,25 @@ class Server:
         self._versions: dict[str | None, str | None] = {}
         self._takes_body_secrets = True
         self._demands_session = False
-        self._obtaining = anyio.Lock()  # guards that one session id serves all who look around
-        self._discovery_sessions: dict[str | None, DiscoverySession] = {}
+        self._discovery = DiscoverySessions(transport, keepalive)
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
         self._process.check()
         if not self.open:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
+
+    def deployment_of(self, name: str | None) -> str | None:
+        """Return the deployment that a name stands for, or `None` where it is an environment's own.
+
+        Only two hosts serve deployments; on one URL a slash is a character like others.
+        """
+        target = self.transport.target
+        return name if name is not None and "/" in name and (target.catalogue or target.layout.is_split) else None
 
     def needs_session_id(self, name: str | None, variant: str | None) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return self._asks_with_id(deployment_of(name)) and (name, variant) not in self._addresses
+        return self._asks_with_id(self.deployment_of(name)) and (name, variant) not in self._addresses
 
     async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
         """Return the names of the environments, asked once.
@@ -156,7 +122,7 @@ class Server:
         if known is not None:
             self.check()
             return known
-        deployment = deployment_of(name)
+        deployment = self.deployment_of(name)
         wanted = variant if deployment is not None or variant is not None else name
         try:
             available = await self.names(deployment, session_id=session_id)
@@ -198,11 +164,7 @@ class Server:
 
     def release_idle_sessions(self) -> None:
         """Give back the ids for looking around that nobody looks around with now: an account may have few places."""
-        for deployment, known in list(self._discovery_sessions.items()):
-            if known.users == 0:
-                known.lost = True
-                self._discard(known, deployment)
-                self.keepalive.delete_later(known.tracked)
+        self._discovery.release_idle()
 
     async def secrets(
         self, secrets: Secrets | None, deployment: str | None = None
@@ -272,57 +234,9 @@ class Server:
                     raise
                 self._demands_session = True
         try:
-            return await self._send_with_session(make, deployment)
+            return await self._discovery.send(make, deployment)
         except SessionLost:  # it expired, or was given back at this moment; another one serves as well
-            return await self._send_with_session(make, deployment)
-
-    async def _send_with_session(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        known = self._discovery_sessions.get(deployment)
-        if known is None:
-            async with self._obtaining:
-                known = self._discovery_sessions.get(deployment) or await self._obtain(deployment)
-        try:
-            with known as session_id:
-                return await self.transport.send(make(session_id))
-        except SessionLost:
-            self._forget(known, deployment)
-            raise
-
-    async def _obtain(self, deployment: str | None) -> DiscoverySession:
-        made: list[DiscoverySession] = []
-
-        def keep(session_id: str) -> None:  # also where the caller is cancelled meanwhile: the next one may use it
-            rest = min(_IDLE_SECONDS, _IDLE_INTERVALS * self.keepalive.policy.interval)
-            known = DiscoverySession(self.keepalive.register(session_id, deployment=deployment), rest=rest)
-            self._discovery_sessions[deployment] = known
-            self.keepalive.later(rest, partial(self._give_back, known, deployment))
-            made.append(known)
-
-        await self.transport.send(
-            create_session(deployment=deployment), on_result=keep, on_capacity_error=self.release_idle_sessions
-        )
-        return made[0]
-
-    def _give_back(self, known: DiscoverySession, deployment: str | None) -> None:
-        """Give an id back if it is idle, or look again later; on the keepalive's thread."""
-        if known.lost:
-            return
-        if known.idle:
-            self._discard(known, deployment)  # whoever has just taken it meets `SessionLost`, and takes another
-            self.keepalive.delete_later(known.tracked)
-        else:
-            self.keepalive.later(known.rest, partial(self._give_back, known, deployment))
-
-    def _forget(self, known: DiscoverySession, deployment: str | None) -> None:
-        known.lost = True
-        self._discard(known, deployment)
-        self.keepalive.unregister(known.tracked)
-
-    def _discard(self, known: DiscoverySession, deployment: str | None) -> None:
-        # Two threads do this, and another may have struck it since the look. What was put there meanwhile is given back
-        # by its own timer.
-        if self._discovery_sessions.get(deployment) is known:
-            self._discovery_sessions.pop(deployment, None)
+            return await self._discovery.send(make, deployment)
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.target.layout.sessions

@@ -57,12 +57,34 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
 
     Raises:
         ValueError: It is not JSON.
-        LimitExceeded: It is nested deeper than `Limits.schema_depth`.
+        LimitExceeded: It has more items than `Limits.items`, or is nested deeper than `Limits.schema_depth`.
     """
+    check_items(text, limits)
     try:
         return _decode(text, limits)
     except RecursionError:  # a limit may be set higher than Python can go
         raise _too_deep(limits) from None
+
+
+def check_items(text: str, limits: Limits) -> None:
+    """Count the items of lists and objects in JSON text, before anything is made of them.
+
+    Raises:
+        LimitExceeded: They are more than `Limits.items`.
+    """
+    most = limits.items
+    if _openings_and_commas(text) <= most:
+        return
+    # Those within strings do not count. Without escapes, every second part between quotes is a string; an object of
+    # as many items has two strings for each at most.
+    plain = text.replace("\\\\", "").replace('\\"', "")
+    too_many = plain.count('"') > 4 * most + 4
+    if too_many or _openings_and_commas("".join(plain.split('"')[::2])) > most:
+        raise LimitExceeded("The answer has too many items", limit="items", maximum=most)
+
+
+def _openings_and_commas(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
 
 
 def _decode(text: str, limits: Limits) -> JSONValue:
@@ -126,12 +148,12 @@ def _without_surrogates(value: JSONValue) -> JSONValue:
 
 def detail(value: JSONValue) -> str:
     """Return what an error body says, without the input that a 422 echoes (it may hold a secret)."""
-    said = value.get("detail", value.get("error", value.get("message", ""))) if isinstance(value, dict) else value
-    if isinstance(said, str):
-        return said
-    if isinstance(said, list):
-        return "; ".join(_field_error(item) for item in said)
-    return "" if said is None else json.dumps(said)
+    message = value.get("detail", value.get("error", value.get("message", ""))) if isinstance(value, dict) else value
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list):
+        return "; ".join(_field_error(item) for item in message)
+    return "" if message is None else json.dumps(message)
 
 
 def _field_error(item: JSONValue) -> str:
@@ -144,7 +166,7 @@ def _field_error(item: JSONValue) -> str:
 
 def refuses_body_secrets(value: JSONValue) -> bool:
     """Tell whether a 422 says that this server takes secrets in the header only (openreward from 0.1.70)."""
-    said = value.get("detail") if isinstance(value, dict) else None
-    return isinstance(said, list) and any(
-        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in said
+    errors = value.get("detail") if isinstance(value, dict) else None
+    return isinstance(errors, list) and any(
+        isinstance(item, dict) and item.get("loc") == ["body", "secrets"] for item in errors
     )

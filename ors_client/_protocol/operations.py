@@ -2,7 +2,7 @@
 
 An `Operation` is built from plain arguments, holds its body as bytes and its parser as a function, and does no I/O. It
 does not know hosts, keys, retries or connections. Requests hold only what is set, since the servers reject unknown
-fields and some reject nulls. What an answer means is known in `_answers`.
+fields and some reject nulls. What an answer means is known in `responses`.
 
 Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 """
@@ -32,7 +32,7 @@ from ors_client._types import (
     ToolOutput,
 )
 
-from . import responses as answers
+from . import responses
 from .json import encode
 
 T = TypeVar("T")
@@ -76,13 +76,14 @@ class Operation(Generic[Result_co]):
         headers: Its own headers: session, deployment, secrets.
         host: Which host of the layout answers it.
         idempotent: Sending it twice is the same as once.
-        awaits_setup: It is answered when the environment is ready, which may take `Timeouts.start_up`.
-        awaits_teardown: It is answered when the environment has ended, which may take `Timeouts.close`.
+        waits_for_setup: It is answered when the environment is ready, which may take `Timeouts.start_up`.
+        waits_for_teardown: It is answered when the environment has ended, which may take `Timeouts.close`.
         streamed: The answer is an event stream that ends in the result.
-        json_answer: A streamed operation that may also be answered with plain JSON.
-        raised: Makes the error for a stream's `error` event.
+        may_be_json: A streamed operation that may also be answered with plain JSON.
+        make_error: Makes the error for a stream's `error` event.
         authenticated: The API key goes with it.
-        follows: It is sent again to where a redirect leads; otherwise a redirect is an answer.
+        holds_blocks: Its answer holds content blocks.
+        follows_redirects: It is sent again to where a redirect leads; otherwise a redirect is an answer.
     """
 
     method: str
@@ -92,13 +93,14 @@ class Operation(Generic[Result_co]):
     headers: Headers = ()
     host: Literal["api", "sessions"] = "sessions"
     idempotent: bool = True
-    awaits_setup: bool = False
-    awaits_teardown: bool = False
+    waits_for_setup: bool = False
+    waits_for_teardown: bool = False
     streamed: bool = False
-    json_answer: bool = False
-    raised: Callable[[str], ORSError] | None = None
+    may_be_json: bool = False
+    make_error: Callable[[str], ORSError] | None = None
     authenticated: bool = True
-    follows: bool = True
+    follows_redirects: bool = True
+    holds_blocks: bool = False
 
     @property
     def name(self) -> str:
@@ -106,12 +108,12 @@ class Operation(Generic[Result_co]):
         return f"{self.method} {self.path.partition('?')[0]}"
 
     @property
-    def reads_nothing(self) -> bool:
+    def ignores_body(self) -> bool:
         """Whether its success says it all: servers answer with JSON, with `OK`, or with an empty body.
 
         An episode that begins is another matter: its sign is what the standard says.
         """
-        return self.idempotent and self.parse is answers.nothing
+        return self.idempotent and self.parse is responses.nothing
 
     @property
     def session_id(self) -> str | None:
@@ -147,7 +149,10 @@ def _header_value(value: str) -> bytes:
 def list_environments(*, deployment: str | None = None, session_id: str | None = None) -> Operation[list[str]]:
     """GET /list_environments: names in order of registration, the first being the default."""
     return Operation(
-        "GET", "/list_environments", answers.environments, headers=headers(deployment=deployment, session_id=session_id)
+        "GET",
+        "/list_environments",
+        responses.environments,
+        headers=headers(deployment=deployment, session_id=session_id),
     )
 
 
@@ -156,20 +161,20 @@ def version(*, deployment: str | None = None, session_id: str | None = None) -> 
     return Operation(
         "GET",
         "/version",
-        answers.version,
+        responses.version,
         headers=headers(deployment=deployment, session_id=session_id),
-        follows=False,
+        follows_redirects=False,
     )
 
 
 def splits(address: Address, *, session_id: str | None = None) -> Operation[list[Split]]:
     """GET /{environment}/splits."""
-    return _discovery("GET", address, "splits", answers.splits, session_id)
+    return _discovery("GET", address, "splits", responses.splits, session_id)
 
 
 def tools(address: Address, *, limits: Limits, session_id: str | None = None) -> Operation[ToolList]:
     """GET /{environment}/tools: the shared tools, without terminal and task tools."""
-    return _discovery("GET", address, "tools", lambda value: answers.tools(value, limits), session_id)
+    return _discovery("GET", address, "tools", lambda value: responses.tools(value, limits), session_id)
 
 
 def tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[list[Task]]:
@@ -178,7 +183,7 @@ def tasks(address: Address, split: str, *, session_id: str | None = None) -> Ope
         "POST",
         address,
         "tasks",
-        lambda value: answers.tasks(value, address.environment, split, first=0),
+        lambda value: responses.tasks(value, address.environment, split, first=0),
         session_id,
         {"split": split},
     )
@@ -186,7 +191,7 @@ def tasks(address: Address, split: str, *, session_id: str | None = None) -> Ope
 
 def num_tasks(address: Address, split: str, *, session_id: str | None = None) -> Operation[int]:
     """POST /{environment}/num_tasks."""
-    return _discovery("POST", address, "num_tasks", answers.num_tasks, session_id, {"split": split})
+    return _discovery("POST", address, "num_tasks", responses.num_tasks, session_id, {"split": split})
 
 
 def task(address: Address, split: str, index: int, *, session_id: str | None = None) -> Operation[Task]:
@@ -195,7 +200,7 @@ def task(address: Address, split: str, index: int, *, session_id: str | None = N
         "POST",
         address,
         "task",
-        lambda value: answers.task(value, address.environment, TaskRef(split, index)),
+        lambda value: responses.task(value, address.environment, TaskRef(split, index)),
         session_id,
         {"split": split, "index": index},
     )
@@ -215,7 +220,7 @@ def task_range(
         "POST",
         address,
         "task_range",
-        lambda value: answers.tasks(value, address.environment, split, first=first),
+        lambda value: responses.tasks(value, address.environment, split, first=first),
         session_id,
         body,
     )
@@ -254,18 +259,18 @@ def create_session(
     may get which secret.
     """
 
-    def raised(text: str) -> ORSError:
+    def make_error(text: str) -> ORSError:
         return ProtocolError("The server could not make a session", excerpt=text)
 
     return Operation(
         "POST",
         "/create_session",
-        answers.session_id,
+        responses.session_id,
         body=encode({} if env_overrides is None else {"env": env_overrides}),
         headers=headers(deployment=deployment, secrets_header=secrets_header),
         streamed=True,
-        json_answer=True,
-        raised=raised,
+        may_be_json=True,
+        make_error=make_error,
     )
 
 
@@ -300,17 +305,17 @@ def create(
     return Operation(
         "POST",
         "/create",
-        answers.nothing,
+        responses.nothing,
         body=encode(body),
         headers=headers(session_id=session_id, deployment=address.deployment, secrets_header=secrets_header),
         idempotent=False,
-        awaits_setup=True,
+        waits_for_setup=True,
     )
 
 
 def prompt(address: Address, session_id: str) -> Operation[list[Block]]:
     """GET /{environment}/prompt: answered when setup is done."""
-    return _of_session("GET", address, "prompt", session_id, answers.prompt, awaits_setup=True)
+    return _of_session("GET", address, "prompt", session_id, responses.prompt, waits_for_setup=True)
 
 
 def messages(address: Address, session_id: str) -> Operation[list[Message]]:
@@ -320,21 +325,21 @@ def messages(address: Address, session_id: str) -> Operation[list[Message]]:
         address,
         "messages",
         session_id,
-        answers.messages,
-        awaits_setup=True,
+        responses.messages,
+        waits_for_setup=True,
     )
 
 
 def task_tools(address: Address, session_id: str, *, limits: Limits) -> Operation[ToolList]:
     """GET /{environment}/task_tools: shared and task tools. ors-sdk answers it when setup is done."""
     return _of_session(
-        "GET", address, "task_tools", session_id, lambda value: answers.tools(value, limits), awaits_setup=True
+        "GET", address, "task_tools", session_id, lambda value: responses.tools(value, limits), waits_for_setup=True
     )
 
 
 def ping(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /ping: keep the session from being reaped."""
-    return Operation("POST", "/ping", answers.nothing, headers=headers(session_id=session_id, deployment=deployment))
+    return Operation("POST", "/ping", responses.nothing, headers=headers(session_id=session_id, deployment=deployment))
 
 
 def delete(session_id: str, *, deployment: str | None = None) -> Operation[None]:
@@ -342,16 +347,16 @@ def delete(session_id: str, *, deployment: str | None = None) -> Operation[None]
     return Operation(
         "POST",
         "/delete",
-        answers.nothing,
+        responses.nothing,
         headers=headers(session_id=session_id, deployment=deployment),
-        awaits_teardown=True,
+        waits_for_teardown=True,
     )
 
 
 def delete_session(session_id: str, *, deployment: str | None = None) -> Operation[None]:
     """POST /delete_session: give the id back; without effect on self-hosted servers."""
     return Operation(
-        "POST", "/delete_session", answers.nothing, headers=headers(session_id=session_id, deployment=deployment)
+        "POST", "/delete_session", responses.nothing, headers=headers(session_id=session_id, deployment=deployment)
     )
 
 
@@ -362,14 +367,15 @@ def _of_session(
     session_id: str,
     parse: Callable[[JSONValue], T],
     *,
-    awaits_setup: bool = False,
+    waits_for_setup: bool = False,
 ) -> Operation[T]:
     return Operation(
         method,
         address.path(endpoint),
         parse,
         headers=headers(session_id=session_id, deployment=address.deployment),
-        awaits_setup=awaits_setup,
+        waits_for_setup=waits_for_setup,
+        holds_blocks=endpoint in {"prompt", "messages"},
     )
 
 
@@ -384,23 +390,24 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
         raise TypeError(f"A tool's name is a string, not {tool!r}.")
     if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"Arguments of a tool are a mapping, not {arguments!r}.")
-    read, raised = _readers(tool)
+    read, make_error = _readers(tool)
     return Operation(
         "POST",
         address.path("call"),
         read,
+        holds_blocks=True,
         body=encode({"name": tool, "input": arguments}),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
         streamed=True,
-        raised=raised,
+        make_error=make_error,
     )
 
 
 @lru_cache(maxsize=256)
 def _readers(tool: str) -> tuple[Callable[[JSONValue], ToolOutput], Callable[[str], ORSError]]:
     """Return what reads a tool's results and its failures, made once: a program has few tools and calls them often."""
-    return lambda value: answers.result(value, tool), lambda text: ToolFailed(tool, detail=text)
+    return lambda value: responses.result(value, tool), lambda text: ToolFailed(tool, detail=text)
 
 
 def score_group(address: Address, session_id: str, candidates: Sequence[GroupCandidate]) -> Operation[list[GroupScore]]:
@@ -409,12 +416,12 @@ def score_group(address: Address, session_id: str, candidates: Sequence[GroupCan
     return Operation(
         "POST",
         address.path("score_group"),
-        lambda value: answers.scores(value, count=len(candidates)),
+        lambda value: responses.scores(value, count=len(candidates)),
         body=encode(body),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
         streamed=True,
-        raised=lambda text: ToolFailed("score_group", detail=text),
+        make_error=lambda text: ToolFailed("score_group", detail=text),
     )
 
 
@@ -426,7 +433,7 @@ def required_secrets(deployment: str) -> Operation[list[str]]:
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}/required-secrets",
-        answers.required_secrets,
+        responses.required_secrets,
         host="api",
     )
 
@@ -437,7 +444,7 @@ def task_difficulty(deployment: str, filters: Mapping[str, str | int | float]) -
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}/task-difficulty{query}",
-        answers.task_difficulties,
+        responses.task_difficulties,
         host="api",
     )
 
@@ -447,7 +454,7 @@ def environment_id(deployment: str) -> Operation[str]:
     return Operation(
         "GET",
         f"/v1/environments/{quote(deployment)}",
-        answers.environment_id,
+        responses.environment_id,
         host="api",
         authenticated=False,
     )
@@ -456,12 +463,12 @@ def environment_id(deployment: str) -> Operation[str]:
 def variant_ids(deployment: str) -> Operation[dict[str, str]]:
     """GET /v1/environments/{owner}/{name}/variants: the ids of a deployment's environments, by name."""
     return Operation(
-        "GET", f"/v1/environments/{quote(deployment)}/variants", answers.variant_ids, host="api", authenticated=False
+        "GET", f"/v1/environments/{quote(deployment)}/variants", responses.variant_ids, host="api", authenticated=False
     )
 
 
 def upload_rollouts(events: Sequence[bytes]) -> Operation[None]:
     """POST /v1/rollouts: events as JSON texts. Each has an id of its own, so that sending them twice is harmless."""
     return Operation(
-        "POST", "/v1/rollouts", answers.nothing, body=b'{"events":[' + b",".join(events) + b"]}", host="api"
+        "POST", "/v1/rollouts", responses.nothing, body=b'{"events":[' + b",".join(events) + b"]}", host="api"
     )

@@ -36,6 +36,21 @@ _difficulties: TypeAdapter[list[TaskDifficulty]] = TypeAdapter(list[TaskDifficul
 _scores: TypeAdapter[list[GroupScore]] = TypeAdapter(list[GroupScore])
 
 
+def check_blocks(value: JSONValue, limits: Limits) -> None:
+    """Count what becomes blocks: the parts of a list, of its members' `content`, and of an object's `blocks`.
+
+    Raises:
+        LimitExceeded: They are more than `Limits.blocks`.
+    """
+    found = value.get("output", value) if isinstance(value, dict) else value
+    listed = found.get("blocks") if isinstance(found, dict) else found
+    if not isinstance(listed, list):
+        return
+    inner = (item.get("content", item.get("blocks")) for item in listed if isinstance(item, dict))
+    if len(listed) + sum(len(parts) for parts in inner if isinstance(parts, list)) > limits.blocks:
+        raise LimitExceeded("The answer has too many blocks", limit="blocks", maximum=limits.blocks)
+
+
 def environments(value: JSONValue) -> list[str]:
     """Read the names of a server's environments, in its order."""
     # A hand-written server may list objects with a name; the standard lists names.

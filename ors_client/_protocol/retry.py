@@ -35,10 +35,14 @@ from ors_client._errors import (
     SessionLost,
     StatusError,
     TransportError,
-    tells_of_no_route,
+    means_no_route,
 )
 
 from .operations import Operation
+
+# Not the global generator: a program that seeds it gets the same numbers, whether or not a request was repeated. This
+# one can't be seeded, so that the workers of a fork do not return together.
+_random = random.SystemRandom()
 
 # A connection that lives this long has shown the server at work; shorter ones prove nothing but that it accepts.
 _LIFE = 5.0
@@ -68,6 +72,7 @@ class FailedAttempt:
         waited: Seconds that the attempt took.
         advanced: The stream brought more of the result than any before it.
         alive: Seconds from the connection's start to the last byte received.
+        remedy: What to do, where no further attempt can succeed.
     """
 
     reason: str
@@ -79,6 +84,7 @@ class FailedAttempt:
     waited: float = 0.0
     advanced: bool = False
     alive: float = 0.0
+    remedy: str = ""
 
 
 def judge_status(
@@ -122,10 +128,10 @@ def is_missing_route(error: StatusError) -> bool:
 
     A proxy that has lost its server says the same of every path. Who asks must know whether the server is there.
     """
-    return tells_of_no_route(error.status, error.detail)
+    return means_no_route(error.status, error.detail)
 
 
-def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = random.random) -> float:
+def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = _random.random) -> float:
     """Return the seconds to wait before the `nth` repetition, from 1, where the server asked for no other.
 
     Args:
@@ -179,7 +185,7 @@ class RetryState:
         timeouts: Timeouts,
         url: str,
         answered_before: bool,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = _random.random,
     ) -> None:
         self.count = 0
         self._operation = operation
@@ -197,7 +203,7 @@ class RetryState:
         """Return the seconds to wait before the next attempt.
 
         Args:
-            fault: What ended the last one.
+            failure: What ended the last one.
             now: On a monotonic clock.
             started: Whether the call runs under an id that is known, so that it can be resumed.
 
@@ -210,6 +216,15 @@ class RetryState:
         if started and (failure.advanced or failure.alive >= _LIFE):
             self._fruitless = self._waits = 0
             self._waiting_since = None
+        if failure.remedy:
+            raise TransportError(
+                self._operation.name,
+                reason=failure.reason,
+                attempts=self.count,
+                advice=failure.remedy,
+                url=self._url,
+                session_id=self._session_id,
+            )
         if self._can_wait(failure):
             return self._wait(failure, now)
         self._waiting_since = None
@@ -248,7 +263,7 @@ class RetryState:
         if not failure.delivered:
             return failure.status is not None or self._answered_before
         # ors-sdk sends no byte until setup is done, for as long as that takes; asking again is safe.
-        return failure.silent == "response" and self._operation.awaits_setup and self._operation.idempotent
+        return failure.silent == "response" and self._operation.waits_for_setup and self._operation.idempotent
 
     def _wait(self, failure: FailedAttempt, now: float) -> float:
         if self._waiting_since is None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ors_client._errors import CLOSED, CapacityError, ClientStateError, ORSError, StatusError
+from ors_client._errors import CLIENT_CLOSED, CapacityError, ClientStateError, ORSError, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import Transport
@@ -139,7 +139,7 @@ class Uploader:
         """Raise `ClientStateError` where nothing can be uploaded any more."""
         self._process.check()
         if self._closed:
-            raise ClientStateError(CLOSED)
+            raise ClientStateError(CLIENT_CLOSED)
 
     def put(self, event: Event) -> None:
         """Queue an event, or count it as dropped."""

@@ -18,10 +18,15 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
-from ors_client._config import RetryPolicy
-from ors_client._errors import ORSError, is_web_page, one_line
+from ors_client._config import Limits, RetryPolicy
+from ors_client._errors import LimitExceeded, ORSError, is_web_page, one_line
+from ors_client._http.backends import content_coding, describe, foreign_errors, remedy
+from ors_client._http.credentials import fits_header
+from ors_client._http.deadline import Deadline
 from ors_client._http.proxies import transport_for
+from ors_client._http.redaction import Redactor
 from ors_client._http.urls import origin
+from ors_client._protocol.json import check_items
 from ors_client._protocol.retry import backoff, retry_after
 from ors_client._types import JSONObject
 
@@ -31,8 +36,9 @@ _FIRST_CONTACT = 3  # attempts to reach an endpoint that never replied: a typing
 _MAX_DELAY = 60.0  # seconds; a server that asks for more is asked again then
 _CONNECT_SECONDS = 10.0
 _EXCERPT_BYTES = 4096  # bytes of an answer that may be told in an error
+_EXCERPT_SECONDS = 1.0  # for it to come
 _MAX_REPLY_BYTES = 64 * 1024 * 1024  # bytes of one reply
-_SHORTEST_SECRET = 4
+_LIMITS = Limits(items=1_000_000)  # nothing but dicts and lists is made of a reply, which may hold many probabilities
 
 
 class ModelError(ORSError):
@@ -81,7 +87,7 @@ class ChatModel:
         parameters: Added to every request, as `{"temperature": 0}`.
         attempts: Requests for one reply.
         first_delay: Seconds before the second attempt; doubled from one to the next.
-        timeout: Seconds for one request.
+        timeout: Seconds for one reply, from the request to its last byte.
         transport: For httpx, where requests should not take the usual way.
 
     Raises:
@@ -106,11 +112,16 @@ class ChatModel:
         url = httpx.URL(base_url)
         if url.userinfo or url.query or url.fragment:
             raise ValueError("A model's base URL has no place for a password, a query or a fragment; pass api_key=...")
-        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
-            raise ValueError("The model's key can't be sent in a header; is it complete, and without line breaks?")
+        key = (api_key or "").strip()
+        if not (fits_header(key) and key.isascii()) or " " in key:
+            raise ValueError(
+                "The model's key can't be sent in a header: it holds a blank, a control character or one outside of "
+                "ASCII. Is it complete, and one line?"
+            )
         self.name = name
         self.base_url = str(url).rstrip("/")
-        self._key = SecretStr(api_key or "")
+        self._key = SecretStr(key)
+        self._redactor = Redactor([key])
         self._parameters = dict(parameters or {})
         self._retry = RetryPolicy(attempts, first_delay, max_delay=_MAX_DELAY)
         self._timeout = timeout
@@ -131,8 +142,13 @@ class ChatModel:
             {"authorization": f"Bearer {self._key.get_secret_value()}"} if self._key.get_secret_value() else {}
         )
         self._client = httpx.AsyncClient(
-            headers={"accept": "application/json", "content-type": "application/json", **authorization},
-            timeout=httpx.Timeout(self._timeout, connect=_CONNECT_SECONDS),
+            headers={
+                "accept": "application/json",
+                "accept-encoding": "identity",
+                "content-type": "application/json",
+                **authorization,
+            },
+            timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # all else is within the limit on one reply
             follow_redirects=False,
             # It has no limit on connections: whoever asks limits how many conversations there are.
             transport=self._transport or transport_for(httpx.URL(self.base_url)),
@@ -184,23 +200,30 @@ class ChatModel:
         content = json.dumps(body).encode()
         if self._client is None:
             raise RuntimeError("Enter the model first: `async with ChatModel(...) as model`.")
-        try:
-            async with self._client.stream("POST", f"{self.base_url}/chat/completions", content=content) as response:
-                answer = bytearray()
-                async for piece in response.aiter_bytes():
-                    answer += piece
-                    if len(answer) > _MAX_REPLY_BYTES:
-                        raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
-        except httpx.TimeoutException as error:
-            unreached = isinstance(error, httpx.ConnectTimeout)
-            limit = _CONNECT_SECONDS if unreached else self._timeout
-            raise _RetryableFailure(f"{type(error).__name__} after at most {limit:g} s", unreached=unreached) from None
-        except httpx.HTTPError as error:
-            raise _RetryableFailure(one_line(str(error)) or type(error).__name__, unreached=True) from None
-        status = response.status_code
+        answer = bytearray()
+        status = 0
+        headers: Mapping[str, str] = {}
+        with Deadline(self._timeout) as deadline:
+            try:
+                async with self._client.stream(
+                    "POST", f"{self.base_url}/chat/completions", content=content
+                ) as response:
+                    status, headers = response.status_code, response.headers
+                    await self._receive(response, answer, deadline)
+            except foreign_errors() as error:
+                if isinstance(error, ORSError):
+                    raise
+                advice = remedy(error)
+                text = describe(error, connect=_CONNECT_SECONDS) if advice else str(error) or type(error).__name__
+                reason = one_line(self._redactor.redact(text))
+                if advice:
+                    raise ModelRefused(f"The model gave no reply: {reason}. {advice}", url=self.base_url) from None
+                raise _RetryableFailure(reason, unreached=True) from None
+        if deadline.scope.cancelled_caught and not (status and status != 200):
+            raise _RetryableFailure(f"no whole reply came within {self._timeout:g} s")
         if status in _RETRIED:
             raise _RetryableFailure(
-                self._describe_status(status, answer), status, retry_after(response.headers, now=time.time())
+                self._describe_status(status, answer), status, retry_after(headers, now=time.time())
             )
         if status in _PERMANENT or 300 <= status < 400:
             raise ModelRefused(self._describe_status(status, answer), status=status, url=self.base_url)
@@ -208,11 +231,28 @@ class ChatModel:
             raise self._error(self._describe_status(status, answer), status)
         return self._read(answer)
 
+    async def _receive(self, response: httpx.Response, answer: bytearray, deadline: Deadline) -> None:
+        packed = content_coding(response.headers)
+        if response.status_code != 200:  # as much as is shown, and comes within a moment
+            if not packed:
+                with Deadline(_EXCERPT_SECONDS):
+                    await _read_into(answer, response, _EXCERPT_BYTES, deadline)
+            return
+        if packed:
+            raise self._error(f"The model's reply came packed ({one_line(packed, 40)!r}), which was not asked for", 200)
+        await _read_into(answer, response, _MAX_REPLY_BYTES, deadline)
+        if len(answer) > _MAX_REPLY_BYTES:
+            raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
+
     def _read(self, content: bytes | bytearray) -> Reply:
         try:
-            completion = _object(json.loads(content))
+            text = content.decode("utf-8-sig")
+            check_items(text, _LIMITS)
+            completion = _object(json.loads(text))
             choices = cast("list[object]", completion["choices"])
             message = _object(_object(choices[0])["message"])
+        except LimitExceeded as error:
+            raise self._error(f"The model's reply is too large: {error.problem}", 200) from None
         except (ValueError, LookupError, TypeError, RecursionError):
             excerpt = self._excerpt(content)
             problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
@@ -232,8 +272,16 @@ class ChatModel:
 
     def _excerpt(self, content: bytes | bytearray) -> str:
         # Some endpoints repeat the key that they refuse. It is blanked before the text is cut, not cut in two.
-        text, key = content[:_EXCERPT_BYTES].decode(errors="replace"), self._key.get_secret_value()
-        return one_line(text.replace(key, "***") if len(key) >= _SHORTEST_SECRET else text)
+        return one_line(self._redactor.redact(content[:_EXCERPT_BYTES].decode(errors="replace")))
+
+
+async def _read_into(answer: bytearray, response: httpx.Response, most: int, deadline: Deadline) -> None:
+    # As it came: httpx unpacks codings within each other in one step, whatever that makes of them.
+    async for piece in cast("httpx.AsyncByteStream", response.stream):
+        answer += piece
+        deadline.note_progress()
+        if len(answer) > most:
+            return
 
 
 class _RetryableFailure(Exception):

@@ -1,6 +1,5 @@
-"""Specs that are closed, servers with a fault proxy before them, and patience for what happens in the background."""
+"""Specs that are closed, and a server with a fault proxy before it."""
 
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -21,16 +20,3 @@ def proxy(ours):
     """A proxy before our server."""
     with FaultProxy(ours.url) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def eventually():
-    """Wait until a condition holds: what happens in the background has no other end to wait for."""
-
-    def wait(condition, seconds=10.0):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.01)
-
-    return wait

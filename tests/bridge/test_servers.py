@@ -179,14 +179,14 @@ def test_server_that_comes_back_gets_sessions_again(make_spec, ours, behind, eve
     with FaultProxy(behind.url) as dying:
         spec = make_spec([dying.url, ours.url], env_name="echoenvironment", retry=FAST)
         servers = spec._handle.runtime.servers
-        servers.look_every = 0.05
+        servers.probe_every = 0.05
         environment = spec.environment_factory()
         environment.reset(task_index=0)
         fault = dying.add(Rule(None, None, Status(502), times=None))
         environment.echo(text="hello")
         assert environment.status == "failed: OutcomeUnknown"
         dying.remove(fault)
-        eventually(lambda: not servers.first.gone)
+        eventually(lambda: not servers.first.is_down)
         assert servers.pick() is servers.first
         spec.close()
 
@@ -204,7 +204,7 @@ def test_server_that_accepts_and_never_answers_is_passed_over(make_spec, ours, b
         for environment in environments:
             environment.reset(task_index=0)
         assert {environment.echo(text="hello") for environment in environments} == {"match"}
-        assert spec._handle.runtime.servers.first.gone
+        assert spec._handle.runtime.servers.first.is_down
         spec.close()
     behind.set_aside(seconds=5)  # what was opened there can't be deleted by a client that never heard of it
 
@@ -214,7 +214,7 @@ def test_limit_of_a_call_is_no_fault_of_its_server():
         first, second = (Server(AsyncClient(f"http://peer{n}.test"), None) for n in range(2))
         servers = Servers([first, second])
         servers.report(first, DeadlineExceeded("a call", limit="timeout", seconds=1))
-        assert not first.gone
+        assert not first.is_down
 
     asyncio.run(main())
 
@@ -231,10 +231,10 @@ def test_server_is_looked_at_again_after_an_error_that_nobody_foresaw(caplog):
 
     async def main():
         first, second = (Server(AsyncClient(f"http://peer{n}.test"), Environment()) for n in range(2))
-        servers = Servers([first, second], look_every=0.001)
+        servers = Servers([first, second], probe_every=0.001)
         servers.report(first, TransportError("a look", reason="gone"))
         async with asyncio.timeout(10):
-            while first.gone:  # noqa: ASYNC110 - looked at in the background
+            while first.is_down:  # noqa: ASYNC110 - looked at in the background
                 await asyncio.sleep(0.001)
 
     asyncio.run(main())

@@ -1,10 +1,9 @@
 """The check: what it finds on each server, what it calls a problem, and what it leaves behind."""
 
 import json
-import time
 
 import pytest
-from servers import Server, serve
+from servers import Server, eventually, serve
 from terminal import Terminal
 
 from fixtures.proxy import FaultProxy, ReplaceBody, Rule, Status
@@ -191,9 +190,7 @@ def test_interrupted_check_leaves_no_session_and_no_traceback():
     with serve("ours", "--env", "echo", "--reset-seconds", "60") as server:
         with Terminal("check", server.url, "--wait", "60") as terminal:
             terminal.expect("examining")
-            deadline = time.monotonic() + 20
-            while not server.live():
-                assert time.monotonic() < deadline, "no session was opened"
+            eventually(server.live)
             terminal.type("\x03")
             assert terminal.status() == 130
         assert server.live() == []

@@ -5,19 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from servers import eventually
 from terminal import Terminal
 
 _LOST = '{"tool": "echo", "arguments": {"text": "no"}}\n'
 _WON = '{"tool": "echo", "arguments": {"text": "hello"}}\n'
-
-
-def _await_no_session(server, before):
-    deadline = time.monotonic() + 10
-    while set(server.live()) - before:
-        assert time.monotonic() < deadline, "a session was left behind"
 
 
 # --- From a script ---------------------------------------------------------------------------------------------------
@@ -265,9 +259,7 @@ def test_interrupt_during_a_call_leaves_no_session(ours):
         terminal.type("wait\n")
         terminal.expect("seconds (number): ")
         terminal.type("60\n")
-        deadline = time.monotonic() + 10
-        while ours.executions("wait") == calls:
-            assert time.monotonic() < deadline
+        eventually(lambda: ours.executions("wait") > calls)
         terminal.type("\x03")
         terminal.expect("interrupted; the session was deleted")
         assert terminal.status() == 130
@@ -327,7 +319,7 @@ def test_being_told_to_stop_leaves_no_session(echo_server, number):
         terminal.expect("? for the menu): ")
         os.kill(terminal.pid, number)
         assert terminal.status() == 128 + number
-    _await_no_session(echo_server, before)
+    eventually(lambda: set(echo_server.live()) <= before)
 
 
 def test_terminal_that_draws_images_is_sent_them_and_the_path(ours, tmp_path):

@@ -4,12 +4,11 @@ import json
 import os
 import signal
 import socket
-import time
 
 import anyio
 import pytest
 from models import model_server
-from servers import serve
+from servers import eventually, serve
 from terminal import Terminal
 
 from fixtures.proxy import HtmlPage, Rule
@@ -389,10 +388,7 @@ def test_interrupted_run_leaves_no_session_and_a_record_to_go_on_with(echo_serve
     options = ("--model", "slow", "--base-url", model.url, "--record", str(record), "-n", "3")
     with Terminal("run", echo_server.url, *options, columns=80) as terminal:
         terminal.expect("0/3")
-        deadline = time.monotonic() + 20
-        while len(echo_server.live()) < 3:
-            assert time.monotonic() < deadline, "the sessions were not opened"
-            time.sleep(0.02)
+        eventually(lambda: len(echo_server.live()) >= 3)
         os.kill(terminal.pid, number)
         terminal.expect("no session is left")
         assert terminal.status() == 130

@@ -1,8 +1,13 @@
 """The loop serves any thread, and nobody waits for one that has stopped."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +116,49 @@ def test_loop_cancels_what_an_interrupted_caller_waited_for(loop):
     with pytest.raises(KeyboardInterrupt):
         wait(Interrupted(future))
     assert cancelled.wait(30)
+
+
+def test_coroutine_sees_the_context_of_its_caller(loop):
+    variable = ContextVar("variable")
+    variable.set("the caller's")
+
+    async def look():
+        return variable.get()
+
+    assert loop.run(look()) == "the caller's"
+
+
+FORKED = """
+import asyncio, os
+from ors_client import ClientStateError
+from ors_client._http.background import LoopThread
+
+loop = LoopThread("test")
+loop._lock.acquire()  # as another thread may, at the moment of the fork
+child = os.fork()
+if child == 0:
+    try:
+        loop.submit(asyncio.sleep(0))
+    except ClientStateError as error:
+        print(error.message, flush=True)
+    loop.stop()
+    os._exit(0)
+os.waitpid(child, 0)
+loop._lock.release()
+print(loop.run(asyncio.sleep(0, "still runs")), flush=True)
+loop.stop()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_loop_refuses_a_forked_child_at_once_and_goes_on_for_the_parent():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKED],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    said = "This client was opened before a fork; open another one in the child process."
+    assert (done.stdout.splitlines(), done.stderr) == ([said, "still runs"], "")

@@ -15,7 +15,7 @@ import pytest
 from scripted import Peer
 
 import ors_client
-from ors_client import AsyncClient, ClientStateError, Layout, StatusError, TaskRef
+from ors_client import AsyncClient, Client, ClientStateError, Layout, StatusError, TaskRef, Timeouts
 
 ROOT = Path(__file__).parent.parent.parent
 TASK = TaskRef("train", 0)
@@ -52,6 +52,38 @@ def test_public_names_are_sorted_and_there():
 def test_address_that_can_not_be_one_is_refused(url):
     with pytest.raises((ValueError, TypeError)):
         AsyncClient(url)
+
+
+@pytest.mark.parametrize("url", [None, ""])
+@pytest.mark.parametrize("kind", [AsyncClient, Client])
+def test_url_from_an_unset_variable_is_refused(kind, url):
+    with pytest.raises(ValueError, match="may be unset"):
+        kind(url)
+
+
+@pytest.mark.parametrize("kind", [AsyncClient, Client])
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"retry": 3}, r"retry .*RetryPolicy\(attempts="),
+        ({"retry": None}, "retry .*not None"),
+        ({"timeout": 5}, r"timeout .*Timeouts\(response=5\).*Timeouts\(call=5\)"),
+        ({"timeout": {"call": 5}}, "timeout .*Timeouts"),
+        ({"keepalive": 5}, r"keepalive .*KeepalivePolicy\(interval="),
+        ({"limits": 2**20}, r"limits .*Limits\(result_bytes="),
+        ({"transport": httpx.MockTransport(print)}, "transport .*lambda"),
+    ],
+)
+def test_setting_of_the_wrong_kind_is_refused_where_it_is_given(kind, settings, remedy):
+    with pytest.raises(TypeError, match=remedy):
+        kind("http://peer.test", **settings)
+
+
+def test_subclass_of_a_setting_is_one():
+    class Patient(Timeouts):
+        pass
+
+    assert repr(AsyncClient("http://peer.test", timeout=Patient(), transport=httpx.AsyncHTTPTransport))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +204,7 @@ async def test_calls_and_background_have_a_transport_each_and_all_are_closed():
         made.append(Counted(peer._answer))
         return made[-1]
 
-    async with AsyncClient("http://peer.test", transport=transport) as client:
+    async with AsyncClient("http://peer.test", transport=transport, timeout=Timeouts(close=0.5)) as client:
         session = client.environment().session(TASK)
         await session.__aenter__()
     assert len(made) == 2

@@ -62,6 +62,40 @@ async def test_name_as_it_is_listed_comes_before_one_in_another_case(asked, foun
         assert await client.environment(asked).name() == found
 
 
+@pytest.mark.parametrize("asked", ["me/hard", "math/easy"])
+async def test_name_with_a_slash_that_one_url_does_not_list_is_not_found(asked):
+    listed = ["easy", "hard", "math/hard"]
+    peer = Peer({"GET /list_environments": httpx.Response(200, json=listed)})
+    async with connected(peer) as client:
+        with pytest.raises(EnvironmentNotFound) as caught:
+            await client.environment(asked).name()
+        with pytest.raises(EnvironmentNotFound):
+            await client.environment(asked).session(TaskRef("train", 0)).__aenter__()
+    assert caught.value.available == listed
+    assert not any("x-deployment" in request.headers for request in peer.requests)
+
+
+async def test_name_with_a_slash_that_one_url_lists_is_the_environment():
+    async with connected(Peer({"GET /list_environments": httpx.Response(200, json=["easy", "math/hard"])})) as client:
+        assert await client.environment("math/hard").name() == "math/hard"
+        with pytest.raises(ValueError, match="two hosts"):
+            await client.environment("math/hard").required_secrets()
+
+
+async def test_name_with_a_slash_reaches_the_only_environment_of_one_url():
+    async with connected(Peer({"GET /list_environments": httpx.Response(200, json=["easy"])})) as client:
+        assert await client.environment("me/hard").name() == "easy"
+
+
+async def test_name_with_a_slash_is_a_deployment_where_there_are_two_hosts():
+    peer = Peer({"GET /list_environments": httpx.Response(200, json=["easy", "hard"])})
+    layout = Layout(api="http://api.test", sessions="http://peer.test")
+    async with AsyncClient(layout, transport=peer.transport) as client:
+        assert await client.environment("me/hard").name() == "easy"  # its default
+    listing = next(request for request in peer.requests if request.url.path == "/list_environments")
+    assert listing.headers["x-deployment"] == "me/hard"
+
+
 async def test_server_without_environments_says_so():
     peer = Peer({"GET /list_environments": httpx.Response(200, json=[])})
     async with connected(peer) as client:
@@ -191,11 +225,11 @@ async def test_id_that_two_threads_give_back_at_one_moment_is_deleted():
 
     async with connected(Peer({"POST /num_tasks": count})) as client:
         await client.environment("env").num_tasks("train")
-        server = client._server
-        [(_, known)] = server._discovery_sessions.items()
-        server._discovery_sessions = Contested(server._discovery_sessions)
+        discovery = client._server._discovery
+        [(_, known)] = discovery._sessions.items()
+        discovery._sessions = Contested(discovery._sessions)
         known.rest = 0.0
-        server._give_back(known, None)
+        discovery._give_back(known, None)
         with anyio.fail_after(30):
             while client.open_sessions:  # noqa: ASYNC110 - of another thread
                 await anyio.sleep(0.01)

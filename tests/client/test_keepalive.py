@@ -225,6 +225,73 @@ def test_session_whose_deletion_fails_in_a_way_that_nobody_foresaw_is_reported()
     assert keepalive.leaked == 2
 
 
+def reset_first(answer=None):
+    """Break the first connection of each session, and answer the next."""
+    met = set()
+
+    async def respond(request):
+        session_id = request.headers["x-session-id"]
+        if session_id not in met:
+            met.add(session_id)
+            raise httpx.ReadError("reset")
+        return answer or httpx.Response(200, json={"sid": session_id})
+
+    return respond
+
+
+@pytest.mark.parametrize("path", ["/delete", "/delete_session"])
+def test_deletion_that_a_fault_broke_while_the_client_closes_is_repeated(path):
+    peer = Peer({f"POST {path}": reset_first()})
+    keepalive = keepalive_of(peer)
+    for name in ("s1", "s2"):
+        keepalive.register(name)
+    keepalive.close()
+    assert peer.paths().count(f"POST {path}") == 4
+    assert (len(keepalive), keepalive.leaked) == (0, 0)
+
+
+def test_deletion_that_a_fault_broke_is_repeated_at_the_exit_of_the_interpreter():
+    peer = Peer({"POST /delete": reset_first()})
+    keepalive = keepalive_of(peer)
+    keepalive.register("s1")
+    keepalive._at_exit()
+    assert peer.paths().count("POST /delete") == 2
+    assert keepalive.leaked == 0
+
+
+def test_deletion_that_always_breaks_is_repeated_until_the_limit_and_then_counted():
+    async def reset(_):
+        raise httpx.ReadError("reset")
+
+    peer = Peer({"POST /delete": reset})
+    keepalive = keepalive_of(peer)
+    keepalive.register("s1")
+    keepalive.close(0.2)
+    assert peer.paths().count("POST /delete") >= 2
+    assert keepalive.leaked == 1
+
+
+def test_session_that_was_deleted_before_the_client_closes_is_not_counted_where_the_last_try_is_cut():
+    """Its `/create` was never answered, so it is deleted once more: the server is too slow for that."""
+    deleted = []
+
+    async def once(request):
+        deleted.append(request)
+        if len(deleted) > 1:
+            await asyncio.Event().wait()
+        return httpx.Response(200, json={"sid": "s1"})
+
+    peer = Peer({"POST /delete": once, "POST /ping": httpx.Response(404, json={"detail": "Active environment"})})
+    keepalive = keepalive_of(peer)
+    tracked = keepalive.register("s1")
+    tracked.create_pending = tracked.create_sent = True
+    keepalive.delete_later(tracked)
+    eventually(lambda: deleted and tracked.deleted)
+    keepalive.close(0.2)
+    assert len(deleted) == 2
+    assert (len(keepalive), keepalive.leaked) == (0, 0)
+
+
 async def never(_):
     await asyncio.Event().wait()
 

@@ -243,9 +243,9 @@ def test_too_many_tools_name_the_limit():
 
 
 def test_what_a_stream_raised_is_an_error_of_its_operation():
-    assert isinstance(operations.call(HERE, "s", "say", {}).raised("x"), ToolFailed)
-    assert isinstance(operations.score_group(HERE, "s", []).raised("x"), ToolFailed)
-    assert isinstance(operations.create_session().raised("x"), ProtocolError)
+    assert isinstance(operations.call(HERE, "s", "say", {}).make_error("x"), ToolFailed)
+    assert isinstance(operations.score_group(HERE, "s", []).make_error("x"), ToolFailed)
+    assert isinstance(operations.create_session().make_error("x"), ProtocolError)
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [(7, {}), (None, {}), ("say", []), ("say", "text")])

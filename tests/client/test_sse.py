@@ -1,31 +1,51 @@
-"""Event streams are read exactly, however their bytes are cut; httpx-sse, an implementation of its own, agrees."""
+"""Event streams are read exactly, however their bytes are cut; a reader of whole texts, written anew, agrees."""
 
 import codecs
+import re
 from itertools import pairwise
 
-import httpx
 import pytest
-from httpx_sse import EventSource
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ors_client import ProtocolError
-from ors_client._http.sse import EventParser
+from ors_client import LimitExceeded, ProtocolError
+from ors_client._http.sse import read_events
 
 END = ("end", "1")
 
 
-def events_of(*pieces):
-    parser = EventParser()
-    events = [event for piece in pieces for event in parser.feed(piece)]
-    parser.finish()
+def events_of(*pieces, enough=lambda _: False):
+    """Read events from pieces of bytes, until there are enough."""
+    left = filter(None, pieces)
+    events = []
+
+    async def read():
+        return next(left, b"")
+
+    def receive(event, data):
+        events.append((event, data))
+        return enough(events)
+
+    with pytest.raises(StopIteration):  # nothing here has to be waited for, so that no event loop is needed
+        read_events(read, receive).send(None)
     return events
 
 
 def independently(text):
-    """Read events with httpx-sse, which has no piece to wait for."""
-    response = httpx.Response(200, headers={"content-type": "text/event-stream; charset=utf-8"}, content=text.encode())
-    return [(event.event, event.data) for event in EventSource(response).iter_sse()]
+    """Read the events of a whole text as the standard's section 9.2.6 says it."""
+    events, name, data = [], "", []
+    for line in re.split(r"\r\n|\r|\n", text)[:-1]:
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "event":
+            name = value
+        elif field == "data" and line:
+            data.append(value)
+        elif not line and (name not in {"", "message"} or any(data) or len(data) > 1):
+            events.append((name or "message", "\n".join(data)))
+        if not line:
+            name, data = "", []
+    return events
 
 
 def cut(data, places):
@@ -60,8 +80,7 @@ FRAGMENTS = st.sampled_from(
 @example("data: a\r\n\r\ndata: b\r\n\r\n", [8])
 @example("event\n\n", [])
 def test_events_do_not_depend_on_how_their_bytes_are_cut(text, places):
-    # httpx-sse keeps a byte order mark, and delivers empty events after the fields `id` and `retry`.
-    text = text.replace("i", "").replace("y", "").removeprefix("\ufeff") + "\n\n"
+    text = text.removeprefix("\ufeff") + "\n\n"
     data = text.encode("utf-8", "replace")
     expected = independently(data.decode())
     assert events_of(data) == expected
@@ -76,7 +95,7 @@ def test_line_may_end_in_any_of_three_ways(newline):
 
 
 def test_event_is_complete_with_the_first_half_of_its_last_line_end():
-    assert EventParser().feed(b"event: end\r\ndata: 1\r\n\r") == [END]
+    assert events_of(b"event: end\r\ndata: 1\r\n\r", b"\xff", enough=lambda _: True) == [END]
 
 
 def test_one_space_after_the_colon_is_dropped_and_no_more():
@@ -107,3 +126,11 @@ def test_event_without_its_blank_line_is_none():
 def test_stream_that_is_not_utf8_breaks_the_standard(pieces):
     with pytest.raises(ProtocolError, match="not UTF-8"):
         events_of(*pieces)
+
+
+def test_failure_to_take_an_event_ends_the_reading():
+    def refuse(_):
+        raise LimitExceeded("A stream has too many events", limit="events", maximum=1)
+
+    with pytest.raises(LimitExceeded):
+        events_of(b"data: 1\n\ndata: 2\n\n", b"\xff", enough=refuse)

@@ -122,9 +122,10 @@ def test_closing_the_client_ends_the_calls_of_other_threads():
     assert thread_is_gone()
 
 
-def test_used_inside_an_event_loop_it_blocks_but_works():
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_used_inside_an_event_loop_it_blocks_but_works(backend):
     async def main():
         with connected(Peer()) as client:
             return client.list_environments()
 
-    assert anyio.run(main) == ["env"]
+    assert anyio.run(main, backend=backend) == ["env"]

@@ -135,46 +135,44 @@ def test_layout_survives_pickling():
 # resolve: every row of the table
 
 
-@pytest.mark.parametrize("url", [None, "https://openreward.ai", "https://openreward.ai/", "HTTPS://OpenReward.ai:443"])
-def test_no_url_or_the_catalogue_s_own_reaches_the_catalogue(url):
+@pytest.mark.parametrize("url", ["https://openreward.ai", "https://openreward.ai/", "HTTPS://OpenReward.ai:443"])
+def test_catalogue_s_own_url_reaches_the_catalogue(url):
     assert resolve(url, {}) == Target(CATALOGUE, catalogue=True)
 
 
-@pytest.mark.parametrize("url", [None, "https://openreward.ai"])
-def test_catalogue_moves_with_the_url_variable(url):
+def test_catalogue_moves_with_the_url_variable():
     environ = {"OPENREWARD_URL": "https://stage.example:8443/"}
     layout = Layout(api="https://api.stage.example:8443", sessions="https://sessions.stage.example:8443")
-    assert resolve(url, environ) == Target(layout, catalogue=True)
+    assert resolve("https://openreward.ai", environ) == Target(layout, catalogue=True)
 
 
-@pytest.mark.parametrize("url", [None, "https://openreward.ai"])
-def test_catalogue_part_named_by_its_variable_needs_no_other(url):
+def test_catalogue_part_named_by_its_variable_needs_no_other():
     environ = {
         "OPENREWARD_URL": "https://stage.example",
         "OPENREWARD_API_URL": "http://127.0.0.1:1/api",
         "OPENREWARD_SESSION_URL": "http://127.0.0.1:2",
     }
     layout = Layout(api="http://127.0.0.1:1/api", sessions="http://127.0.0.1:2")
-    assert resolve(url, environ) == Target(layout, catalogue=True)
-    assert resolve(url, {"OPENREWARD_SESSION_URL": "http://127.0.0.1:2"}).layout == Layout(
+    assert resolve("https://openreward.ai", environ) == Target(layout, catalogue=True)
+    assert resolve("https://openreward.ai", {"OPENREWARD_SESSION_URL": "http://127.0.0.1:2"}).layout == Layout(
         api=CATALOGUE.api, sessions="http://127.0.0.1:2"
     )
 
 
 def test_empty_variables_count_as_unset():
     environ = {"OPENREWARD_URL": "", "OPENREWARD_API_URL": " ", "OPENREWARD_SESSION_URL": ""}
-    assert resolve(None, environ) == Target(CATALOGUE, catalogue=True)
+    assert resolve("https://openreward.ai", environ) == Target(CATALOGUE, catalogue=True)
 
 
 @pytest.mark.parametrize("variable", ["OPENREWARD_URL", "OPENREWARD_API_URL", "OPENREWARD_SESSION_URL"])
 def test_catalogue_variable_that_is_no_url_is_named(variable):
     with pytest.raises(ValueError, match=rf"{variable}\b.*'localhost:8000'"):
-        resolve(None, {variable: "localhost:8000"})
+        resolve("https://openreward.ai", {variable: "localhost:8000"})
 
 
 def test_url_variable_with_an_address_says_which_variables_to_set():
     with pytest.raises(ValueError, match=r"OPENREWARD_URL.*OPENREWARD_API_URL and OPENREWARD_SESSION_URL"):
-        resolve(None, {"OPENREWARD_URL": "http://127.0.0.1:8000"})
+        resolve("https://openreward.ai", {"OPENREWARD_URL": "http://127.0.0.1:8000"})
 
 
 @pytest.mark.parametrize(
@@ -235,6 +233,12 @@ def test_layout_is_taken_as_given_whatever_the_variables_say():
     layout = Layout(api="https://env.example/api", sessions="http://127.0.0.1:8000")
     environ = {"OPENREWARD_API_URL": "https://a.env.example", "OPENREWARD_SESSION_URL": "http://127.0.0.1:8000/x"}
     assert resolve(layout, environ) == Target(layout, catalogue=False)
+
+
+@pytest.mark.parametrize("url", [None, ""])
+def test_url_from_an_unset_variable_is_an_error_that_says_so(url):
+    with pytest.raises(ValueError, match=r"may be unset.*catalogue"):
+        resolve(url, {})
 
 
 def test_resolve_of_something_else_is_a_type_error():

@@ -12,7 +12,6 @@ from fixtures.proxy import FaultProxy, Rule, Status
 from ors_client import (
     AsyncClient,
     AuthenticationError,
-    Client,
     EnvironmentNotFound,
     KeepalivePolicy,
     Layout,
@@ -94,6 +93,7 @@ async def test_looking_around_costs_one_short_session_for_a_whole_client(hosts):
     assert sessions.count("POST", "/create") == 0
 
 
+@pytest.mark.slow
 async def test_looking_around_with_pauses_costs_one_session_too(hosts):
     _, sessions = hosts
     async with connected(hosts) as client:
@@ -116,13 +116,6 @@ async def test_id_that_nobody_looks_around_with_is_given_back_before_the_client_
 async def test_deployment_without_a_variant_is_its_first_environment(hosts):
     async with connected(hosts) as client:
         assert await client.environment("owner/name").name() == "alpha"
-
-
-async def test_unknown_variant_lists_those_that_are_there(hosts):
-    async with connected(hosts) as client:
-        with pytest.raises(EnvironmentNotFound) as caught:
-            await client.environment("owner/name", variant="nosuch").num_tasks("train")
-    assert caught.value.available[:2] == ["alpha", "beta"]
 
 
 @pytest.mark.parametrize(("fault", "kind"), [(None, EnvironmentNotFound), (Status(500, "no list"), StatusError)])
@@ -156,16 +149,6 @@ async def test_secrets_go_in_the_header_alone(hosts):
             assert (await session.call_tool("reveal")).text == '{"K": "vv-secret"}'
     assert sessions.count("GET", "/version") == 0
     assert not [request for request in sessions.requests if b"vv-secret" in request.body]
-
-
-async def test_overrides_travel_with_the_request_for_an_id(hosts):
-    _, sessions = hosts
-    async with connected(hosts) as client:
-        environment = client.environment("owner/name")
-        async with environment.session(TASK, env_overrides={"CPU": "2"}):
-            pass
-    bodies = [request.json() for request in sessions.find("POST", "/create_session")]
-    assert {"env": {"CPU": "2"}} in bodies
 
 
 @BACKENDS
@@ -208,23 +191,3 @@ async def test_wrong_or_missing_key_is_an_authentication_error_that_shows_none(h
     assert len(sessions.requests) == 1
     assert KEY not in shown
     assert "sk-Wrong" not in shown
-
-
-async def test_catalogue_without_a_url_takes_hosts_and_key_from_the_environment(hosts, monkeypatch):
-    api, sessions = hosts
-    monkeypatch.setenv("OPENREWARD_API_KEY", KEY)
-    monkeypatch.setenv("OPENREWARD_API_URL", api.url)
-    monkeypatch.setenv("OPENREWARD_SESSION_URL", sessions.url)
-    async with AsyncClient() as client, client.environment("owner/name").session(TASK) as session:
-        assert (await session.call_tool("who")).text == "alpha: alpha-train-0"
-    assert {request.header("x-api-key") for request in sessions.requests} == {KEY}
-
-
-def test_blocking_client_reaches_both_hosts(platform):
-    layout = Layout(api=platform.urls[0], sessions=platform.urls[1])
-    with Client(layout, api_key=KEY) as client:
-        environment = client.environment("owner/name", variant="beta")
-        assert environment.required_secrets() == ["K"]
-        assert len(environment.task_difficulty(split="train")) == 10
-        with environment.session(TASK) as session:
-            assert session.call_tool("ask").text == "beta: beta-train-0"

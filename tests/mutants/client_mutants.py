@@ -467,6 +467,7 @@ _SETUP = module(
 _SERVER = module(
     "ors_client/_lifecycle/server", "client/environment", "conformance/environment_choice", "conformance/split_layout"
 )
+_DISCOVERY = module("ors_client/_lifecycle/discovery", "conformance/split_layout", "platform/conditions")
 _CREATION = module("ors_client/_lifecycle/creation", "reliability/lifetime", "conformance/session_opening", *_LIFE)
 
 LIFECYCLE = (
@@ -506,8 +507,8 @@ LIFECYCLE = (
     ),
     _KEEPALIVE.mutant(
         "deletion is tried once",
-        "_DELETE_AGAIN = (0.0, 1.0, 5.0, 30.0)",
-        "_DELETE_AGAIN = (0.0,)",
+        "for delay in _DELETE_AGAIN:",
+        "for delay in _DELETE_AGAIN[:1]:",
         "A server that restarts keeps an episode for good.",
         "reliability/lifetime -k repeated",
     ),
@@ -526,8 +527,8 @@ LIFECYCLE = (
     ),
     _KEEPALIVE.mutant(
         "closing does not look again",
-        "await self._delete_when_begun(transport, tracked)",
-        "pass",
+        "while tracked.create_pending:",
+        "while False:",
         "An opening that is cancelled just before the client closes is left on the server.",
         "conformance/session_life -k not_waited_for",
         "reliability/cancellation",
@@ -594,7 +595,7 @@ LIFECYCLE = (
         "After a proxy's restart, sessions get the prompt in place of their conversation.",
         "conformance/framework_servers -k hides",
     ),
-    _SERVER.mutant(
+    _DISCOVERY.mutant(
         "idle id is kept",
         "if known.idle:",
         "if False:",
@@ -663,4 +664,30 @@ SESSION = (
     ),
 )
 
-MUTANTS = (*PROTOCOL, *HTTP, *LIFECYCLE, *SESSION)
+_LOG = module("ors_client/_shared/episode_log", "client/episode_log", "bridge/rollout", "bridge/record")
+
+SHARED = (
+    _LOG.mutant(
+        "broken episode is unscored",
+        '        if self.failure is not None:\n            return f"failed',
+        '        if self.failure is None:\n            return f"failed',
+        "The record does not tell what broke an episode.",
+    ),
+    _LOG.mutant(
+        "late answer counts",
+        "        if self._log.is_over:\n            return False",
+        "        if False:\n            return False",
+        "An answer that comes after the end changes the reward.",
+    ),
+    _LOG.mutant(
+        "words are told twice",
+        "        log.said = None\n",
+        "",
+        "The record repeats the model's words at each further call.",
+        "client/episode_log",
+        "cli/run",
+        "bridge/record_lines",
+    ),
+)
+
+MUTANTS = (*PROTOCOL, *HTTP, *LIFECYCLE, *SESSION, *SHARED)

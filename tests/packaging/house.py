@@ -47,7 +47,7 @@ GROUPS = {
         "ors_client._session",
         "ors_client._sync",
     ),
-    "trl_bridge: settings": ("trl_bridge._settings", "trl_bridge._scoring", "trl_bridge._arguments"),
+    "trl_bridge: settings": ("trl_bridge._settings", "trl_bridge._scoring"),
     "trl_bridge: specs": ("trl_bridge", "trl_bridge._spec", "trl_bridge._multi"),
 }
 

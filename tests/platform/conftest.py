@@ -1,7 +1,5 @@
 """The platform's double, and each face of the client before it."""
 
-import time
-
 import httpx
 import pytest
 from faces import connect
@@ -35,19 +33,6 @@ def calm():
     """A platform with three environments on which nothing is out of the ordinary."""
     with platform("--guest-key", "sk-guest", "--unpaid-key", "sk-unpaid") as server:
         yield server
-
-
-@pytest.fixture
-def eventually():
-    """Wait until a condition holds that nothing else tells of."""
-
-    def wait(condition, seconds=10.0):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture

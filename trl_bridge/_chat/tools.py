@@ -2,7 +2,7 @@
 
 Knows how a tool and its parameters are spelt for a model and for Python, and the two faces that TRL wants of it: a
 function on the class, by which it finds the tool, and on the instance a callable dict, which chat templates take word
-for word. Knows nothing of episodes: a call is handed on as it came, beside the tool that it was for.
+for word. Knows nothing of episodes: a call is passed on as it came, with its tool.
 
 Specs come from a stranger. Nothing of them is ever evaluated, and nothing in them keeps a tool from being offered.
 """
@@ -61,7 +61,7 @@ def bind(specs: Sequence[ToolSpec], *, reserved: Collection[str]) -> tuple[Bound
 
     Args:
         specs: The tools as the server lists them.
-        reserved: Names that the adapter has for itself.
+        reserved: Names that the environment's class has for itself.
     """
     taken = set(reserved)
     bound: list[BoundTool] = []
@@ -72,7 +72,7 @@ def bind(specs: Sequence[ToolSpec], *, reserved: Collection[str]) -> tuple[Bound
 
 
 def method(tool: BoundTool, call: str = "_call") -> types.FunctionType:
-    """Make the function that stands for a tool on the adapter's class.
+    """Make the function that stands for a tool on the environment's class.
 
     Calling it calls `self.<call>(tool, kwargs)`. Its signature takes keywords only, in the server's order, and has no
     return type: `get_json_schema` would put that before the model.

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 RESERVED_COLUMNS = frozenset(
     {
-        # Written by `build`, read by the adapter's `reset`.
+        # Written by `build`, read by the environment's `reset`.
         *("prompt", "task_index", "split", "environment", "task_spec"),
         # Passed to reward functions beside the row's columns: a column of that name is a TypeError or is overwritten.
         *("prompts", "completion", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"),

@@ -1,8 +1,8 @@
-"""One episode on a server: opened, stepped and ended, with every failure turned into what the rollout is told.
+"""One episode on a server: opened, stepped and ended.
 
-Runs on the runtime's loop. It decides what the model is told and what breaks an episode, and enters it all in a log.
-An infrastructure failure ends an episode without an exception: to the model it reads like any other end, so that
-nothing is learnt from it.
+Runs on the runtime's loop. It decides what the model sees and what breaks an episode, and enters it all in a log. An
+infrastructure failure ends an episode without an exception: to the model it reads like any other end, so that nothing
+is learnt from it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Episode:
     Args:
         runtime: What it runs on.
         task: Which task.
-        tools: The server's names of the tools that the model was told of.
+        tools: The server's names of the tools that the model knows.
         speculative: It is opened ahead, for a rollout that has not come: nothing to record, and no reset to be counted.
     """
 
@@ -79,12 +79,12 @@ class Episode:
         self.task = task
         self._tools = tools
         self._upload_messages: list[Message] = []
-        self._order = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
+        self._turns = asyncio.Lock()  # an episode is a sequence: its opening, then its calls as they were made
         self._server: Server | None = None
         self._session: AsyncSession | None = None
-        self._leaving: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._recording: asyncio.Task[None] | None = None
-        self._opening: anyio.CancelScope | None = None
+        self._open_scope: anyio.CancelScope | None = None
         self._start = time.monotonic()
 
     @property
@@ -111,7 +111,7 @@ class Episode:
         Raises:
             FailureRateExceeded: Too many resets failed for the run to go on.
         """
-        async with self._order:
+        async with self._turns:
             prompt = await self._open_session()
             if self.runtime.settings.record and not self.log.is_over:
                 # What was asked beside the opening may take a little of the episode's time.
@@ -157,7 +157,7 @@ class Episode:
                 await self._send(session, asked, tool.name, {} if tool.arg is None else {tool.arg: message})
 
     def end(self, *, failure: Failure | None = None, cut: Cut | None = None) -> None:
-        """Close the books, delete the session in the background, and write the record; the first end counts."""
+        """Close the log, delete the session in the background, and write the record; the first end counts."""
         if not self.log.end(self.seconds, failure=failure, cut=cut):
             return
         self.runtime.running.discard(self)
@@ -165,7 +165,7 @@ class Episode:
             logger.warning("The episode of task %d in %r failed: %s", self.task.index, self.task.split, failure.message)
         session, self._session = self._session, None
         if session is not None and self._server is not None:
-            self._leaving = self.runtime.spawn(_close_session(session, self._server))
+            self._closing = self.runtime.spawn(_close_session(session, self._server))
         if not self.speculative:
             episode = self.log.to_record(
                 reward=reward(self.log, self.runtime.settings.scoring),
@@ -180,15 +180,15 @@ class Episode:
     async def close(self) -> None:
         """End the episode as it stands, as nobody will call any more; wait until it is deleted and written down."""
         self.end()
-        if self._leaving is not None:
-            await asyncio.wait([self._leaving])
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
         await self._recorded()
 
     async def _limit_opening(self) -> None:
         """Let an opening that a rollout has begun to wait for end with the episode's time."""
         seconds = self._remaining_seconds()
-        if self._opening is not None and seconds is not None:
-            self._opening.deadline = anyio.current_time() + seconds
+        if self._open_scope is not None and seconds is not None:
+            self._open_scope.deadline = anyio.current_time() + seconds
 
     @asynccontextmanager
     async def _turn(self, *, budgeted: bool) -> AsyncGenerator[tuple[AsyncSession, float] | None]:
@@ -197,8 +197,8 @@ class Episode:
         Args:
             budgeted: Whether the episode ends here if it has spent a budget.
         """
-        async with self._order:
-            if budgeted and not self.log.is_over and (spent := self._spent()) is not None:
+        async with self._turns:
+            if budgeted and not self.log.is_over and (spent := self._spent_budget()) is not None:
                 self.end(cut=spent)
             session = self._session
             if self.log.is_over or session is None:
@@ -212,7 +212,7 @@ class Episode:
         await self._recorded()
 
     async def _recorded(self) -> None:
-        """Wait until an episode that has ended is written down: who was told of its end finds it there."""
+        """Wait until an episode that has ended is in the record: whoever learns of its end finds it there."""
         if self._recording is not None:
             await self.runtime.recorded(self._recording)
 
@@ -224,7 +224,7 @@ class Episode:
             self.runtime.running.add(self)
             try:
                 # Opened ahead, an episode has no time of its own yet.
-                with anyio.move_on_after(None if self.speculative else self._remaining_seconds()) as self._opening:
+                with anyio.move_on_after(None if self.speculative else self._remaining_seconds()) as self._open_scope:
                     try:
                         prompt = await self._begin()
                     except (*_FINAL, ClientStateError):
@@ -283,8 +283,8 @@ class Episode:
             self.runtime.resets.failed(failure.kind, failure.message)
         return NO_PROMPT
 
-    def _spent(self) -> Cut | None:
-        """Return the budget that leaves no room for one more call, if one does not."""
+    def _spent_budget(self) -> Cut | None:
+        """Return the budget that allows no further call, if there is one."""
         settings, log = self.runtime.settings, self.log
         if settings.max_calls is not None and len(log.calls) >= settings.max_calls:
             return "calls"
@@ -322,7 +322,7 @@ class Episode:
             return OVER
         entry.add_output(output)
         content = self._show(output.blocks, images=self.runtime.settings.images)
-        if self.log.finished:
+        if output.finished:
             self.end()
         return content.value
 
@@ -343,7 +343,7 @@ class Episode:
         return OVER
 
     async def _look_for_new_tools(self, session: AsyncSession) -> None:
-        """Log tools of this task that the model was not told of, once per name; asked once per task."""
+        """Log tools of this task that the model does not know, once per name; asked once per task."""
         if self.task in self.runtime.tasks_seen:
             return
         self.runtime.tasks_seen.add(self.task)

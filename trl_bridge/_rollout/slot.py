@@ -1,8 +1,8 @@
-"""One rollout's place in a trainer's batches: the episode at hand, the one opened ahead, the calls started ahead.
+"""A rollout slot of a trainer's batches: its current episode, the prefetched one, and the calls started early.
 
-A trainer asks for one thing after the other and waits each time; a slot can be told beforehand what it will ask for,
-and has it ready. What was not foreseen is done when it is asked for, so that foresight changes when things happen and
-never what happens. Any thread may use a slot, one at a time; the work is done on the runtime's loop.
+A trainer asks for one thing after the other and waits each time; a slot can start early what it will ask for. What was
+not started early is done when it is asked for: prefetching changes timing, never results. Any thread may use a slot,
+one at a time; the work is done on the runtime's loop.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class PendingEpisode:
 
 
 class SlotState:
-    """What a slot holds on the server. Apart from it, so that a finalizer can let go without keeping the slot."""
+    """What a slot holds on the server; a finalizer releases it without keeping the slot."""
 
     def __init__(self) -> None:
         self.now: PendingEpisode | None = None
         self.next: PendingEpisode | None = None
 
     def release(self) -> None:
-        """Let go of everything, without waiting."""
+        """Release everything, without waiting."""
         if self.now is not None:
             self.now.release()
         if self.next is not None:
@@ -66,11 +66,11 @@ class SlotState:
 
 
 class RolloutSlot:
-    """The place of one rollout after another.
+    """Holds one episode after another for a trainer.
 
     Args:
         handle: What the spec's rollouts share.
-        tools: The server's names of the tools that the model was told of.
+        tools: The server's names of the tools that the model knows.
     """
 
     def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
@@ -81,18 +81,18 @@ class RolloutSlot:
 
     @property
     def log(self) -> EpisodeLog:
-        """What happened in the episode at hand; nothing yet, before the first reset."""
+        """What happened in the current episode; nothing yet, before the first reset."""
         now = self.state.now
         return now.episode.log if now is not None else EpisodeLog(split="", index=0)
 
     @property
     def reward(self) -> float | None:
-        """What the episode at hand is worth."""
+        """What the current episode is worth."""
         return reward(self.log, self.handle.settings.scoring)
 
     @property
     def seconds(self) -> float:
-        """How long the episode at hand took, or has taken so far."""
+        """How long the current episode took, or has taken so far."""
         now = self.state.now
         return now.episode.seconds if now is not None else 0.0
 
@@ -102,7 +102,7 @@ class RolloutSlot:
         return self.handle.current()
 
     def reset(self, row: Mapping[str, Any]) -> Shown | None:
-        """Let go of the episode at hand and open that of a dataset row; return its prompt.
+        """Release the current episode and open that of a dataset row; return its prompt.
 
         Raises:
             ValueError: The row names no task.
@@ -167,7 +167,7 @@ class RolloutSlot:
         return PendingEpisode(self.handle.runtime, task, tools=self._tools, speculative=True)
 
     def drop_prefetched(self) -> None:
-        """Let go of an episode that was opened ahead and not asked for."""
+        """Discard an episode that was opened ahead and not asked for."""
         ready, self.state.next = self.state.next, None
         if ready is not None:
             ready.discard()
@@ -184,12 +184,12 @@ class RolloutSlot:
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
     def release(self) -> Future[None] | None:
-        """End the episode at hand as it stands; return the future of its deletion, which runs in the background."""
+        """End the current episode as it stands; return the future of its deletion, which runs in the background."""
         self._dispatched.clear()
         return self.state.now.release() if self.state.now is not None else None
 
     def close(self) -> None:
-        """End the episode at hand and the one ahead, and wait until the sessions are deleted."""
+        """End the current episode and the one ahead, and wait until the sessions are deleted."""
         ready, self.state.next = self.state.next, None
         for released in (self.release(), ready.discard() if ready is not None else None):
             if released is not None:

@@ -175,7 +175,7 @@ async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]], *, bar: str = ""
     except BaseException:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)  # so that their sessions are left before anybody is told
+        await asyncio.wait(tasks)  # so that their sessions are closed before the error is raised
         for coroutine in coroutines:
             coroutine.close()  # those that had not started
         raise

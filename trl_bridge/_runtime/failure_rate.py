@@ -20,7 +20,7 @@ class FailureRateExceeded(ORSError):
     """Raised by a reset when more of the last resets failed than `max_failure_rate` allows.
 
     Args:
-        kinds: The failures' kinds, each with how often it was met.
+        kinds: The failures' kinds, each with how often it occurred.
         resets: How many resets were looked at.
         rate: The share that was allowed.
         last: The message of the last failure.
@@ -43,7 +43,7 @@ class ResetRate:
     """The outcomes of the last resets. Safe from many threads.
 
     Args:
-        allowed: The share of failures that is put up with.
+        allowed: The share of failures that is tolerated.
     """
 
     def __init__(self, allowed: float) -> None:

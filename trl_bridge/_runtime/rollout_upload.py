@@ -1,7 +1,7 @@
-"""An episode that has ended, told to the catalogue as a rollout.
+"""An episode that has ended, uploaded to the catalogue as a rollout.
 
-What is told is what the environment saw: the opening, the calls, and the text and rewards that came back. The model's
-other words are the trainer's, and the episode does not have them. Knows records and rollouts, nothing of sessions.
+It holds what the environment saw: the opening, the calls, and the text and rewards that came back. The model's other
+text is the trainer's, and the episode does not have it. Knows records and rollouts, nothing of sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROLES = frozenset({"system", "user", "assistant"})
 
 
 def text_only(opening: Iterable[Message]) -> list[Message]:
-    """Return a conversation as it is told: without images and without what only its author reads."""
+    """Return a conversation as it is uploaded: without images and without what only its author reads."""
     return [
         Message(
             role=message.role if message.role in _ROLES else "user",
@@ -38,7 +38,7 @@ def text_only(opening: Iterable[Message]) -> list[Message]:
 
 
 def redactable(episode: EpisodeRecord, opening: Sequence[Message]) -> EpisodeRecord:
-    """Return an episode as it is told: texts alone, in which secrets are quick to look for.
+    """Return an episode as it is uploaded: texts alone, which are quick to search for secrets.
 
     Args:
         episode: As it is recorded.
@@ -91,7 +91,7 @@ def _text_block(block: Block) -> Block:
         case ToolCallBlock():
             return ToolCallBlock(id=block.id, name=block.name, input=block.input)
         case ToolResultBlock():
-            said = "\n".join(plain_text(inner) for inner in flatten(block.blocks))
-            return ToolResultBlock(tool_call_id=block.tool_call_id, blocks=[TextBlock(text=said)])
+            text = "\n".join(plain_text(inner) for inner in flatten(block.blocks))
+            return ToolResultBlock(tool_call_id=block.tool_call_id, blocks=[TextBlock(text=text)])
         case _:
             return TextBlock(text=placeholder(block))

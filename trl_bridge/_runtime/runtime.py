@@ -51,12 +51,12 @@ class Runtime:
     Attributes:
         process: The one that may use it.
         resets: The outcomes of the last resets.
-        tasks_seen: Tasks whose tools were compared with those that the model was told of.
-        tools_logged: Names of tools that were missing there.
-        trouble: Kinds of failures and cuts that were met.
-        unscored_told: Whether it was said that a batch had no reward at all.
+        tasks_seen: Tasks whose tools were compared with those that the model knows.
+        tools_logged: Names of tools that the model does not know.
+        endings: Kinds of failures and cuts that occurred.
+        unscored_warned: Whether a batch without any reward was warned of.
         running: Episodes that have not ended.
-        descriptions: The specifications of tasks, for the record.
+        task_specs: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
     """
 
@@ -67,15 +67,15 @@ class Runtime:
         self.resets = ResetRate(settings.max_failure_rate)
         self.tasks_seen: set[TaskRef] = set()
         self.tools_logged: set[str] = set()
-        self.trouble: set[str] = set()
-        self.unscored_told = False
+        self.endings: set[str] = set()
+        self.unscored_warned = False
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()
         self.environment = settings.name
         self.secrets = settings.secrets
         self._servers: Servers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._keeping = asyncio.Lock()  # guards that records stand in the order in which episodes ended
+        self._write_lock = asyncio.Lock()  # guards that records stand in the order in which episodes ended
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
         self._record_is_late = False  # a line did not come in time; nobody waits until one is written again
@@ -85,9 +85,9 @@ class Runtime:
         """Make a client for every server and enter it."""
         settings = self.settings
         servers: list[Server] = []
-        for place in settings.servers:
+        for target in settings.servers:
             client = AsyncClient(
-                place,
+                *(() if target is None else (target,)),  # left out, it is the catalogue
                 api_key=settings.api_key,
                 retry=settings.retry,
                 keepalive=settings.keepalive,
@@ -97,13 +97,13 @@ class Runtime:
             )
             await client.__aenter__()
             servers.append(Server(client, client.environment(settings.name, variant=settings.variant)))
-            if place is None and settings.secrets is None and settings.forward_api_key:
+            if target is None and settings.secrets is None and settings.forward_api_key:
                 self.secrets = _catalogue_secrets(settings.api_key, client.layout)
         self._servers = Servers(servers)
         if settings.rollouts:
             self._rollouts = servers[0].client.rollouts
         if settings.record:
-            self._record = RecordWriter(settings.record, hide=self._hidden())
+            self._record = RecordWriter(settings.record, hide=self._hidden_values())
 
     async def close(self) -> None:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
@@ -144,15 +144,15 @@ class Runtime:
         return task
 
     def record(self, episode: EpisodeRecord, opening: Sequence[Message]) -> asyncio.Task[None] | None:
-        """Append an episode to the record and tell the catalogue, in the background and as far as wanted.
+        """Append an episode to the record and upload it to the catalogue, in the background and as far as wanted.
 
         Args:
             episode: As the record holds it.
-            opening: What the catalogue is told that it began with.
+            opening: The conversation that it began with, as it is uploaded.
         """
         if self._rollouts is None and self._record is None:
             return None
-        return self.spawn(self._keep_in_order(episode, opening))
+        return self.spawn(self._write_in_order(episode, opening))
 
     async def recorded(self, recording: asyncio.Task[None]) -> None:
         """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
@@ -168,23 +168,23 @@ class Runtime:
                 _RECORD_SECONDS,
             )
 
-    async def _keep_in_order(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
+    async def _write_in_order(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
         try:
-            async with self._keeping:
+            async with self._write_lock:
                 try:
                     # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
-                    kept = _on_daemon(partial(self._keep, episode, opening))
+                    written = _run_on_daemon_thread(partial(self._write, episode, opening))
                 except RuntimeError:  # no thread can be started while the interpreter exits
-                    self._keep(episode, opening)
+                    self._write(episode, opening)
                 else:
-                    await kept
+                    await written
                 self._record_is_late = False
         except asyncio.CancelledError:
             if self._record is not None:
                 logger.error("An episode was not written to %r before the spec was closed.", self.settings.record)  # noqa: TRY400 - there is nothing to trace
             raise
 
-    def _keep(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
+    def _write(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
         """Write an episode down; a full disk does not end a run."""
         if self._record is not None:
             try:
@@ -193,13 +193,13 @@ class Runtime:
                 logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
             try:
-                hidden = redacted(redactable(episode, opening), self._hidden())
+                hidden = redacted(redactable(episode, opening), self._hidden_values())
                 upload(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
                 logger.warning("The catalogue could not be told of an episode: %s", error)
 
-    def _hidden(self) -> list[str]:
-        """Return what no record shows."""
+    def _hidden_values(self) -> list[str]:
+        """Return what no record and no upload shows."""
         settings = self.settings
         return [*credentials_in(settings.headers or {}), settings.api_key or "", *secret_values(self.secrets)]
 
@@ -207,7 +207,7 @@ class Runtime:
 class RuntimeHandle:
     """Opens what a spec's rollouts share, once per process, and closes it.
 
-    It closes when it is told to, when nothing refers to it any more, and when the interpreter exits. A copy made by
+    It closes with `close`, when nothing refers to it any more, and when the interpreter exits. A copy made by
     pickling is the same object in the same process, and a fresh one in another.
 
     Attributes:
@@ -325,7 +325,7 @@ def _close_runtime(runtime: Runtime, *, wait: bool = False) -> None:
         runtime.loop.stop(join_seconds=_JOIN_SECONDS)
 
 
-def _on_daemon(work: Callable[[], None]) -> asyncio.Future[None]:
+def _run_on_daemon_thread(work: Callable[[], None]) -> asyncio.Future[None]:
     """Run `work` on a thread that the interpreter's exit does not wait for, unlike an executor's.
 
     Raises:

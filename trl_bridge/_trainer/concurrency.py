@@ -3,10 +3,10 @@
 A `GRPOTrainer` resets a batch's environments in turn and makes the calls of an iteration in turn. Two of its methods
 are wrapped, on the instance: before the resets, all episodes of the batch start to open; at the first call of an
 iteration, all calls of all rollouts start, those of one rollout in their order. The trainer then asks as before and
-finds the answers there, so the calls, their order within an episode, and every word and count of the trainer stay its
-own. It may ask for less than was foreseen only by failing; what it asks for beyond is done when it asks.
+finds the answers there: the calls, their order within an episode, and every message and count stay the trainer's own.
+It asks for less than was started only if it fails; what it asks for beyond that is done when it asks.
 
-The trainer's private names are known here and nowhere else. A trainer that has other ones is left as it is.
+The trainer's private names are known here and in `prefetch` alone. A trainer that has other ones is left as it is.
 """
 
 # ruff: noqa: SLF001 - the trainer has no public way to this; see the last paragraph above
@@ -51,7 +51,7 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> None:
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
         return
     if look_ahead:
-        setattr(trainer, _PREFETCHER, _look_ahead(trainer))
+        setattr(trainer, _PREFETCHER, _make_prefetcher(trainer))
     trainer._generate_and_score_completions = _with_prefetched_resets(trainer, getattr(trainer, _PREFETCHER, None))
     trainer._tool_call_loop = _with_eager_calls(trainer)
 
@@ -76,8 +76,8 @@ def _unknown(trainer: Any) -> str:
     return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
 
 
-def _look_ahead(trainer: Any) -> Prefetcher | None:
-    """Return what foresees the trainer's batches, or `None`, with a warning, where they can't be foreseen."""
+def _make_prefetcher(trainer: Any) -> Prefetcher | None:
+    """Return what opens episodes of the trainer's next batch, or `None`, with a warning, where that can't be done."""
     if missing := Prefetcher.unknown(trainer):
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "look_ahead has no effect")
         return None
@@ -113,17 +113,17 @@ def _with_prefetched_resets(trainer: Any, prefetcher: Prefetcher | None) -> Call
 
 
 def _slots_for_rows(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[RolloutSlot, Mapping[str, Any]]]:
-    """Yield the slot of the environment that the trainer will draw for each row, where it is ours and can be reset."""
-    drawn: Counter[str | None] = Counter()
+    """Yield the slot of the environment that the trainer will take for each row, where it is ours and can be reset."""
+    taken: Counter[str | None] = Counter()
     for row in rows:
         name = row.get("environment") if trainer._multi_environment else None
         pool = trainer._environment_pool.get(name)
         if pool is None:
             return  # the trainer says what is wrong
-        if drawn[name] == len(pool):
+        if taken[name] == len(pool):
             pool.append(trainer.environment_factories[name]())
-        slot = slot_of(pool[drawn[name]])
-        drawn[name] += 1
+        slot = slot_of(pool[taken[name]])
+        taken[name] += 1
         if slot is not None and slot.can_reset(row):
             yield slot, row
 
@@ -132,19 +132,19 @@ def _with_eager_calls(trainer: Any) -> Callable[..., Any]:
     """Wrap the loop that makes the calls of a batch and lets the model go on, until no rollout calls any more."""
     loop = trainer._tool_call_loop
     signature = inspect.signature(loop)
-    told = False
+    warned = False
 
     @functools.wraps(loop)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nonlocal told
+        nonlocal warned
         completions = signature.bind(*args, **kwargs).arguments["completions"]
         # Made anew for every batch, so that their absence shows no earlier.
         functions, environments = getattr(trainer, "_sync_tool_dicts", None), getattr(trainer, "environments", None)
         if not isinstance(functions, list) or not isinstance(environments, list):
-            if not told:
+            if not warned:
                 name = "environments" if isinstance(functions, list) else "_sync_tool_dicts"
                 logger.warning(_UNKNOWN, type(trainer).__name__, name, "its calls stay one after the other")
-            told = True
+            warned = True
             return loop(*args, **kwargs)
         if len(cast("list[Any]", environments)) != len(completions):
             return loop(*args, **kwargs)

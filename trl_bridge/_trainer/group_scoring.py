@@ -38,7 +38,7 @@ def group_reward(
 
     Args:
         prompts: Of the rollouts.
-        completions: What the model said and was told after them.
+        completions: What the model said, and the answers to its calls.
         environments: What TRL holds, in the order of the rollouts.
         log_metric: TRL's, if it hands one.
 

@@ -1,11 +1,12 @@
 """Opens the episodes of a trainer's next batch while it trains on this one, where a setup takes minutes.
 
-The rows of the next batch are seen where the trainer's data loader puts them together, one batch before it hands them
-over. Once the batch at hand is scored, as many of their episodes as the spec allows start to open; the resets of the
-next batch take those of their tasks, and open the rest. What was foreseen wrongly is let go, so that it costs sessions
-and never changes a rollout. The loader begins anew with every epoch, whose first batch is therefore not foreseen.
+The trainer's data loader puts the rows of the next batch together one batch before it hands them over; they are read
+there. Once the current batch is scored, as many of their episodes as the spec allows start to open. The resets of the
+next batch take the episodes of their tasks and open the rest. An episode that no reset takes is discarded: prefetching
+costs sessions and never changes a rollout. The loader starts anew with every epoch, so the first batch of an epoch is
+not prefetched.
 
-The trainer's private names are known here and in `_concurrency` alone.
+The trainer's private names are known here and in `concurrency` alone.
 """
 
 # ruff: noqa: SLF001 - the trainer has no public way to this
@@ -33,12 +34,12 @@ class Prefetcher:
 
     Args:
         trainer: A `GRPOTrainer` that has not begun to train.
-        draw: Tells for rows which slots they will have.
+        slots_for_rows: Returns the slots that rows will have.
     """
 
-    def __init__(self, trainer: Any, draw: SlotsForRows) -> None:
+    def __init__(self, trainer: Any, slots_for_rows: SlotsForRows) -> None:
         self._trainer = trainer
-        self._slots_for_rows = draw
+        self._slots_for_rows = slots_for_rows
         self._loaded = 0  # batches that the loader has put together, in the trainer's own count of its steps
         self._generated: int | None = None  # the step for which the trainer generated last
         self._next: tuple[int, Sequence[Row]] | None = None  # the step that rows are for, and the rows
@@ -52,7 +53,7 @@ class Prefetcher:
         return ", ".join(missing)
 
     def watch(self) -> None:
-        """See the rows that the trainer's loader puts together from now on, and the end of its training."""
+        """Read the rows that the trainer's loader puts together from now on, and notice the end of its training."""
         from transformers import TrainerCallback  # noqa: PLC0415 - it is there where a trainer is, and slow to import
 
         trainer, make = self._trainer, self._trainer.get_train_dataloader
@@ -62,11 +63,11 @@ class Prefetcher:
             collate = trainer.data_collator
             self._loaded, self._generated, self._next = trainer._step, None, None
 
-            def collate_and_see(rows: Sequence[Row]) -> Any:
-                self._see(rows)
+            def collate_and_note(rows: Sequence[Row]) -> Any:
+                self._note_rows(rows)
                 return collate(rows)
 
-            trainer.data_collator = collate_and_see
+            trainer.data_collator = collate_and_note
             try:
                 return make(*args, **kwargs)
             finally:
@@ -74,52 +75,52 @@ class Prefetcher:
 
         drop = self.drop
 
-        class Ending(TrainerCallback):
+        class DropAtEnd(TrainerCallback):
             def on_train_end(self, *args: Any, **kwargs: Any) -> None:
                 del args, kwargs
                 drop()
 
         trainer.get_train_dataloader = make_watched
-        trainer.add_callback(Ending())
+        trainer.add_callback(DropAtEnd())
 
     def take(self, slot: RolloutSlot, row: Row) -> PendingEpisode | None:
-        """Return an episode that was opened for a row's task and still is sound, if there is one."""
+        """Return an episode that was opened for a row's task and has not failed, if there is one."""
         ready = self._ready.get((slot.handle, slot.handle.settings.task(row)), ())
         while ready:
-            opening = ready.popleft()
-            if opening.claim():
-                return opening
-            opening.discard()
+            pending = ready.popleft()
+            if pending.claim():
+                return pending
+            pending.discard()
         return None
 
     def generated(self) -> None:
-        """Take note that the trainer has scored a batch, and will train on it now."""
+        """Note that the trainer has scored a batch and will train on it now."""
         self.drop()  # what the batch did not ask for
         self._generated = self._trainer._step
         self._open()
 
     def drop(self) -> None:
-        """Let go of all that was opened and not taken."""
-        for openings in self._ready.values():
-            for opening in openings:
-                opening.discard()
+        """Discard what was opened and not taken."""
+        for episodes in self._ready.values():
+            for pending in episodes:
+                pending.discard()
         self._ready.clear()
 
     @property
-    def _every(self) -> int:
+    def _steps_per_batch(self) -> int:
         """For how many steps the trainer uses what it generated."""
         return self._trainer.args.steps_per_generation * self._trainer.num_iterations
 
-    def _see(self, rows: Sequence[Row]) -> None:
+    def _note_rows(self, rows: Sequence[Row]) -> None:
         # The trainer is handed a batch at every step, and generates with those whose number says so.
-        if self._loaded % self._every == 0:
+        if self._loaded % self._steps_per_batch == 0:
             self._next = self._loaded, rows
             self._open()
         self._loaded += 1
 
     def _open(self) -> None:
         # The loader may be so far ahead that another batch is still to be generated; then it is too early.
-        if self._next is None or self._generated is None or self._next[0] != self._generated + self._every:
+        if self._next is None or self._generated is None or self._next[0] != self._generated + self._steps_per_batch:
             return
         opened: defaultdict[RuntimeHandle, int] = defaultdict(int)
         for slot, row in self._slots_for_rows(self._next[1]):

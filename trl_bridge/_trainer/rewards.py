@@ -1,7 +1,6 @@
-"""The reward function that TRL calls with a batch's rollouts: hands over their rewards, and logs what they met.
+"""The reward function that TRL calls with a batch's rollouts: returns their rewards and logs metrics.
 
-It scores nothing itself: what a rollout is worth its environment says. Once the rewards are read, the sessions have
-served and are released.
+It scores nothing itself: the environments do. Once the rewards are read, the sessions are released.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def environment_reward(
         attach_to_owner(log_metric)
         for name, value in (_metrics(ours) | _metrics_by_name(slots, environment or ())).items():
             log_metric(name, value)
-    _tell_of_no_reward(ours)
+    _warn_without_rewards(ours)
     if log_extra is not None and ours:
         log_extra("status", [slot.log.status if slot is not None else None for slot in slots])
         log_extra("calls", [len(slot.log.calls) if slot is not None else None for slot in slots])
@@ -75,17 +74,17 @@ def environment_reward(
     return rewards
 
 
-def _tell_of_no_reward(slots: Sequence[RolloutSlot]) -> None:
-    """Say once what became of a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
+def _warn_without_rewards(slots: Sequence[RolloutSlot]) -> None:
+    """Warn once about a batch that has no reward at all: a trainer goes on, and learns nothing from it."""
     runtimes = [
         runtime
         for runtime in {slot.runtime for slot in slots}
         if runtime is not None and not runtime.settings.group_scoring
     ]
-    if any(slot.reward is not None for slot in slots) or all(runtime.unscored_told for runtime in runtimes):
+    if any(slot.reward is not None for slot in slots) or all(runtime.unscored_warned for runtime in runtimes):
         return
     for runtime in runtimes:
-        runtime.unscored_told = True
+        runtime.unscored_warned = True
     logs = [slot.log for slot in slots]
     calls = sum(len(log.calls) for log in logs)
     failed = sum(log.failure is not None for log in logs)
@@ -120,23 +119,23 @@ def _answer(slots: Sequence[RolloutSlot | None], completions: Sequence[Any] | No
 
 
 def _metrics(slots: Sequence[RolloutSlot]) -> dict[str, float]:
-    """Return what a batch of rollouts met, as shares and means; a kind of trouble that was met once stays listed."""
+    """Return the metrics of a batch, as shares and means; a kind of failure or cut that occurred once stays listed."""
     logs = [slot.log for slot in slots]
     runtimes = {slot.runtime for slot in slots} - {None}
-    trouble = Counter(log.status.replace(": ", "/") for log in logs if log.failure or log.cut)
+    endings = Counter(log.status.replace(": ", "/") for log in logs if log.failure or log.cut)
     for runtime in runtimes:
         if runtime is not None:
-            runtime.trouble.update(trouble)
-            trouble.update(dict.fromkeys(runtime.trouble, 0))
+            runtime.endings.update(endings)
+            endings.update(dict.fromkeys(runtime.endings, 0))
     late_calls = sum(log.late_calls for log in logs)
-    totals = {**_totals(slots), "late_calls": late_calls, **trouble}
+    totals = {**_totals(slots), "late_calls": late_calls, **endings}
     means = {f"environment/{name}": total / len(slots) for name, total in totals.items()}
     sessions = sum(runtime.servers.sessions for runtime in runtimes if runtime is not None)
     return means | {"environment/sessions_open": float(sessions)}
 
 
 def _metrics_by_name(slots: Sequence[RolloutSlot | None], names: Sequence[str]) -> dict[str, float]:
-    """Return what the rollouts of each of several environments met; the mean reward is that of the scored ones."""
+    """Return the metrics of each of several environments; the mean reward is that of the scored rollouts."""
     metrics: dict[str, float] = {}
     for name in sorted(set(names)):
         mine = [slot for slot, own in zip(slots, names, strict=True) if own == name and slot is not None]

@@ -1,0 +1,86 @@
+"""A model's endpoint can neither hang nor flood its caller, and its key is in no error."""
+
+import gzip
+import random
+from typing import Any
+
+import anyio
+import pytest
+from hostile_server import HostileServer, answer, dripping
+
+from ors_client import AsyncClient, RetryPolicy, TransportError
+from ors_client._protocol.retry import backoff
+from ors_client.evaluation import ChatModel, ModelError
+
+KEY = "sk-secret123"
+
+# Generators of httpx and httpcore, where an answer is left in the middle; trio alone complains.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+
+
+def ask(url: str, backend: str, **options: Any) -> ModelError:
+    """Ask once, and return what it raised."""
+
+    async def main() -> ModelError:
+        async with ChatModel("m", f"{url}/v1", attempts=1, **options) as model:
+            with anyio.fail_after(15), pytest.raises(ModelError) as caught:
+                await model.ask({"messages": []})
+        return caught.value
+
+    return anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_reply_that_drips_is_due_as_a_whole(backend: str, status: int) -> None:
+    with HostileServer(completions=lambda _: dripping(status)) as server:
+        assert ask(server.url, backend, timeout=0.5).status == (None if status == 200 else 400)
+
+
+def test_packed_reply_is_refused_before_it_is_unpacked(backend: str) -> None:
+    packed = b" " * 2**26
+    for _ in range(3):
+        packed = gzip.compress(packed)
+    reply = answer(packed, headers="Content-Encoding: gzip, gzip, gzip\r\n")
+    with HostileServer(completions=lambda _: [reply]) as server:
+        assert "gzip, gzip, gzip" in str(ask(server.url, backend))
+
+
+def test_reply_of_too_many_items_is_refused(backend: str) -> None:
+    with HostileServer(completions=lambda _: [answer(b"[" + b"0," * 2**20 + b"0]")]) as server:
+        assert "too many items" in str(ask(server.url, backend))
+
+
+@pytest.mark.parametrize("written", [KEY, f"{KEY} ", f"\t{KEY}\r\n"])
+def test_blanks_around_a_key_are_no_part_of_it(backend: str, written: str) -> None:
+    assert ChatModel("m", "http://a.test", api_key=written).secrets == [KEY]
+    with HostileServer(completions=lambda _: [answer({"error": f"no {KEY} here"}, status=400)]) as server:
+        assert KEY not in str(ask(server.url, backend, api_key=written))
+
+
+@pytest.mark.parametrize("key", [f"sk {KEY}", f"sk\n{KEY}", f"{KEY}\x00x", f"{KEY}é"])
+def test_key_that_no_header_can_carry_is_refused_unshown(key: str) -> None:
+    with pytest.raises(ValueError, match="key") as caught:
+        ChatModel("m", "http://a.test", api_key=key)
+    assert KEY not in str(caught.value)
+
+
+def test_tls_to_a_plain_port_is_told_at_once(backend: str) -> None:
+    async def main(url: str) -> TransportError:
+        async with AsyncClient(url, retry=RetryPolicy(attempts=3, first_delay=0.01)) as client:
+            with pytest.raises(TransportError) as caught:
+                await client.list_environments()
+        return caught.value
+
+    with HostileServer(greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as server:
+        url = server.url.replace("http:", "https:")
+        error = anyio.run(main, url, backend=backend)
+        of_model = ask(url, backend)
+    assert error.attempts == 1
+    assert "use http://" in error.message
+    assert "use http://" in of_model.message
+
+
+def test_waits_between_attempts_leave_the_global_generator_alone() -> None:
+    before = random.getstate()
+    backoff(RetryPolicy(), 1)
+    assert random.getstate() == before

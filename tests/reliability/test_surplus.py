@@ -1,0 +1,46 @@
+"""An answer that nobody asked for is nobody's answer: its connection is not used again."""
+
+import anyio
+import pytest
+from hostile_server import HONEST, HostileServer, answer, result
+
+from ors_client import AsyncClient, KeepalivePolicy, TaskRef
+
+NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1], ids=["at_once", "while_idle"])
+def test_second_answer_to_a_plain_request_is_not_taken_for_the_next_one(backend: str, pause: float) -> None:
+    async def main(url: str) -> None:
+        async with AsyncClient(url, keepalive=NO_PINGS) as client:
+            assert await client.list_environments() == ["env"]
+            await anyio.sleep(2 * pause)  # the surplus comes meanwhile
+            tools = await client.environment("env").list_tools()
+            assert [tool.name for tool in tools] == ["go"]
+
+    wrong = answer({"tools": [{"name": "wrong", "description": ""}]})
+    first = HONEST["list_environments"]
+    assert isinstance(first, bytes)
+    steps = [first, pause, wrong] if pause else [first + wrong]
+    with HostileServer(list_environments=lambda _: steps) as server:
+        anyio.run(main, server.url, backend=backend)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1], ids=["at_once", "while_idle"])
+def test_second_answer_to_a_call_is_not_taken_for_the_next_one(backend: str, pause: float) -> None:
+    async def main(url: str) -> None:
+        async with (
+            AsyncClient(url, keepalive=NO_PINGS) as client,
+            client.environment("env").session(TaskRef("train", 0)) as session,
+        ):
+            await session.get_prompt()
+            assert (await session.call_tool("go")).text == "0"
+            await anyio.sleep(2 * pause)
+            assert (await session.call_tool("go")).text == "1"
+
+    def call(nth: int):
+        right, wrong = result(str(nth)), result("wrong")
+        return [right, pause, wrong] if pause else [right + wrong]
+
+    with HostileServer(call=call) as server:
+        anyio.run(main, server.url, backend=backend)
