@@ -45,7 +45,7 @@ class AsyncClient:
         api_key: Sent to this server only. `None` takes `OPENREWARD_API_KEY` for the catalogue's own hosts, and no key
             for any other.
         retry: How often what is safe to repeat is repeated.
-        keepalive: How open sessions are kept alive. Where even looking around takes a session's id, one serves for all
+        keepalive: How open sessions are kept alive. Where even a listing takes a session's id, one serves for all
             that follows within three intervals, and half a minute at most.
         timeout: The limits on every wait.
         limits: How much the server can make this process hold.
@@ -124,7 +124,7 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Delete the sessions that are still open, upload what rollouts told, and close the connections.
+        """Delete the sessions that are still open, upload the events of rollouts, and close the connections.
 
         It takes `Timeouts.close` seconds at most; six times as many while uploads make progress.
         """
@@ -158,7 +158,7 @@ class AsyncClient:
 
     @property
     def rollouts(self) -> Rollouts:
-        """The rollouts that the catalogue is told of; counts can be read when the client is closed, too.
+        """The rollouts that are uploaded to the catalogue; counts can be read when the client is closed, too.
 
         Raises:
             ClientStateError: The client was never open.

@@ -105,6 +105,7 @@ class Limits:
             many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000.
         blocks: In one answer, as each becomes a model.
         tools: In one list of tools.
+        tasks: In one list of tasks that are asked for one by one, as the server tells their number only.
         schema_depth: Of nesting in a tool's schema or any other JSON.
         redirects: Followed for one request, within the same origin only.
     """
@@ -114,6 +115,7 @@ class Limits:
     items: int = 100_000
     blocks: int = 5_000
     tools: int = 1_000
+    tasks: int = 1_000_000
     schema_depth: int = 200
     redirects: int = 3
 

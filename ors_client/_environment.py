@@ -7,13 +7,15 @@ no connection and no episode.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import anyio
 
-from ._errors import ORSError, StatusError
+from ._errors import LimitExceeded, ORSError, StatusError, one_line
 from ._http.credentials import Secrets
-from ._lifecycle.server import Server
+from ._lifecycle.creation import TaskSource
+from ._lifecycle.server import EnvironmentKey, Server
 from ._protocol.operations import (
     Address,
     Operation,
@@ -37,13 +39,34 @@ T = TypeVar("T")
 _TOGETHER = 16
 
 
-class TaskMissing(StatusError):
-    """Raised where a whole list has no such task: what a server with a route for single ones answers 404 to."""
+_LISTING = 500  # characters of the names of splits in a message
 
-    def __init__(self, problem: str, *, url: str, session_id: str | None = None) -> None:
-        self.status = 404
-        self.detail = problem
-        ORSError.__init__(self, problem, url=url, session_id=session_id)
+# What servers answer where there is no such split or task; 500 is what openreward 0.1.50 makes of an `IndexError`.
+_MISSING = frozenset({400, 404, 422, 500})
+
+
+class TaskMissing(StatusError):
+    """Raised where there is no such split or task; the message names what there is.
+
+    Args:
+        problem: Says so.
+        status: What the server answered; 404 where its whole list was searched.
+        detail: What the server said.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        status: int = 404,
+        detail: str | None = None,
+        url: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self.status = status
+        self.detail = problem if detail is None else detail
+        answer = "" if detail is None else f" The server answered HTTP {status}: {one_line(detail).rstrip('.')}."
+        ORSError.__init__(self, problem + answer, url=url, session_id=session_id)
 
 
 class AsyncEnvironment:
@@ -55,15 +78,14 @@ class AsyncEnvironment:
 
     def __init__(self, server: Server, name: str | None = None, *, variant: str | None = None) -> None:
         self._server = server
-        self._name = name
-        self._variant = variant
+        self._key = EnvironmentKey(name, variant)
         self._described: ToolList | None = None
         self._listing = anyio.Lock()  # guards that each whole list below is asked for once
         self._listed: dict[str, list[Task]] = {}  # by split; for servers that tell neither a count nor a single task
 
     def __repr__(self) -> str:
-        variant = "" if self._variant is None else f", variant={self._variant!r}"
-        return f"{type(self).__name__}({self._name!r}{variant})"
+        name, variant = self._key
+        return f"{type(self).__name__}({name!r}{'' if variant is None else f', {variant=}'})"
 
     async def name(self) -> str:
         """Return the name that the server lists the environment by.
@@ -89,11 +111,14 @@ class AsyncEnvironment:
         async def counted() -> int:
             return len(await self._whole(address, split))
 
-        return await self._server.ask_optional(
-            ("num_tasks", address.deployment),
-            lambda: self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address),
-            instead=counted,
-        )
+        try:
+            return await self._server.ask_optional(
+                ("num_tasks", address.deployment),
+                lambda: self._ask(lambda session_id: num_tasks(address, split, session_id=session_id), address),
+                instead=counted,
+            )
+        except StatusError as error:
+            raise await self._explained(error, split) from error
 
     async def get_task(self, split: str, index: int) -> Task:
         """Return one task.
@@ -111,17 +136,20 @@ class AsyncEnvironment:
         async def picked() -> Task:
             everything = await self._whole(address, split)
             if not -len(everything) <= index < len(everything):
-                told = f"There is no task {index} among the {len(everything)} of split {split!r}."
-                raise TaskMissing(told, url=self._server.transport.target.layout.sessions)
+                problem = _no_such_task(split, index, len(everything))
+                raise TaskMissing(problem, url=self._server.transport.target.layout.sessions)
             return everything[index]
 
-        return await self._server.ask_optional(
-            ("task", address.deployment),
-            lambda: self._ask(
-                lambda session_id: task(address, reference.split, reference.index, session_id=session_id), address
-            ),
-            instead=picked,
-        )
+        try:
+            return await self._server.ask_optional(
+                ("task", address.deployment),
+                lambda: self._ask(
+                    lambda session_id: task(address, reference.split, reference.index, session_id=session_id), address
+                ),
+                instead=picked,
+            )
+        except StatusError as error:
+            raise await self._explained(error, split, index) from error
 
     async def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
         """Return the tasks of a split, or those of a range of it, resolved like a Python slice.
@@ -159,10 +187,22 @@ class AsyncEnvironment:
             )
 
         async def one_by_one() -> list[Task]:
-            return await self._one_by_one(split, range(*slice(start, stop).indices(await self.num_tasks(split))))
+            first, last, _ = slice(start, stop).indices(await self.num_tasks(split))
+            most = self._server.transport.limits.tasks
+            if last - first > most:  # a server may claim any number
+                raise LimitExceeded(
+                    f"Split {split!r} is said to have {last - first} tasks to list",
+                    limit="tasks",
+                    maximum=most,
+                    url=self._server.transport.target.layout.sessions,
+                )
+            return await self._one_by_one(split, range(first, last))
 
         bounded = start is not None or stop is not None
-        return await (ranged(instead=listed) if bounded else listed())
+        try:
+            return await (ranged(instead=listed) if bounded else listed())
+        except StatusError as error:
+            raise await self._explained(error, split, start, None if stop is None else stop - 1) from error
 
     async def list_tools(self) -> list[ToolSpec]:
         """Return the tools that every task has; some tasks have more, see `AsyncSession.list_tools`."""
@@ -188,7 +228,7 @@ class AsyncEnvironment:
         """Return a session of a task, to be entered with `async with`.
 
         Args:
-            task: One that this environment listed, or its place.
+            task: One that this environment listed, or its split and index.
             secrets: By name: a value, or a `Secret` with the domains that the catalogue may send it to.
             toolset: A set of ready-made tools, where the server has them; older ones answer 422.
             env_overrides: Variables of the session's container, in the catalogue: names to strings. Who does not own
@@ -197,8 +237,23 @@ class AsyncEnvironment:
         Raises:
             TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
-        place = (self._name, self._variant)
-        return AsyncSession(self._server, place, task, secrets=secrets, toolset=toolset, env_overrides=env_overrides)
+        source = None
+        if isinstance(task, TaskRef):
+            split, index = task.split, task.index
+
+            def explain(error: StatusError) -> Awaitable[StatusError]:
+                return self._explained(error, split, index)
+
+            source = TaskSource(partial(self.get_task, split, index), explain)
+        return AsyncSession(
+            self._server,
+            self._key,
+            task,
+            source=source,
+            secrets=secrets,
+            toolset=toolset,
+            env_overrides=env_overrides,
+        )
 
     async def required_secrets(self) -> list[str]:
         """Return the names of the secrets that a catalogue environment needs.
@@ -230,7 +285,7 @@ class AsyncEnvironment:
             ValueError: The environment was not named "owner/name".
         """
         filters = {
-            "variant": self._variant,
+            "variant": self._key.variant,
             "split": split,
             "model_name": model_name,
             "min_model_params": min_model_params,
@@ -241,7 +296,7 @@ class AsyncEnvironment:
         return await self._server.transport.send(task_difficulty(self._deployment("task_difficulty"), given))
 
     async def _address(self) -> Address:
-        return await self._server.address(self._name, self._variant)
+        return await self._server.address(self._key)
 
     async def _ask(self, make: Callable[[str | None], Operation[T]], address: Address) -> T:
         return await self._server.discover(make, address.deployment)
@@ -266,33 +321,60 @@ class AsyncEnvironment:
 
     async def _one_by_one(self, split: str, indices: range) -> list[Task]:
         found: dict[int, Task] = {}
-        room = anyio.CapacityLimiter(_TOGETHER)
-
+        left = iter(indices)
         failures: list[ORSError] = []
 
-        async def get(index: int) -> None:
-            async with room:
-                try:
+        async def get_rest() -> None:
+            try:
+                for index in left:
                     found[index] = await self.get_task(split, index)
-                except ORSError as error:  # raised below: a task group would wrap it
-                    failures.append(error)
-                    group.cancel_scope.cancel()
+            except ORSError as error:  # raised below: a task group would wrap it
+                failures.append(error)
+                group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
-            for index in indices:
-                group.start_soon(get, index)
+            for _ in range(min(_TOGETHER, len(indices))):
+                group.start_soon(get_rest)
         if failures:
             raise failures[0]
         return [found[index] for index in indices]
 
+    async def _explained(self, error: StatusError, split: str, *indices: int | None) -> StatusError:
+        """Return the error of a split or task that is not there, with what there is; any other as it is."""
+        if type(error) is not StatusError or error.status not in _MISSING:
+            return error
+        try:
+            names = [one.name for one in await self.list_splits()]
+            if names and split not in names:
+                listed = self._server.transport.show(
+                    ", ".join(map(repr, names))
+                )  # before it is cut, maybe within a key
+                problem = f"There is no split {split!r}; there are: {one_line(listed, _LISTING)}."
+            else:
+                wanted = [index for index in indices if index is not None]
+                count = await self.num_tasks(split) if wanted else 0
+                missing = [index for index in wanted if not -count <= index < count]
+                if not missing:
+                    return error
+                problem = _no_such_task(split, missing[-1], count)
+        except ORSError:  # a server that does not tell
+            return error
+        return TaskMissing(
+            problem, status=error.status, detail=error.detail, url=error.url, session_id=error.session_id
+        )
+
     def _deployment(self, method: str) -> str:
-        deployment = self._server.deployment_of(self._name)
+        deployment = self._server.deployment_of(self._key)
         if deployment is None:
             raise ValueError(
                 f"{method}() asks the catalogue, which has two hosts, and needs an environment named 'owner/name', not "
-                f"{self._name!r} at {self._server.transport.target.layout.sessions}."
+                f"{self._key.name!r} at {self._server.transport.target.layout.sessions}."
             )
         return deployment
+
+
+def _no_such_task(split: str, index: int, count: int) -> str:
+    return f"There is no task {index} in split {split!r}, which has {count}."
 
 
 def _has_no_list(error: StatusError) -> bool:

@@ -29,10 +29,10 @@ from ._errors import (
 from ._http.backends import Timing
 from ._http.credentials import Secrets
 from ._http.deadline import Deadline
-from ._lifecycle.creation import SessionCreation, remove
+from ._lifecycle.creation import SessionCreation, TaskSource, remove
 from ._lifecycle.keepalive import Keepalive, TrackedSession
 from ._lifecycle.limiter import SessionPermit
-from ._lifecycle.server import Server
+from ._lifecycle.server import EnvironmentKey, Server
 from ._lifecycle.setup import EnvironmentSetup
 from ._protocol.operations import (
     Address,
@@ -78,17 +78,18 @@ class AsyncSession:
     def __init__(
         self,
         server: Server,
-        place: tuple[str | None, str | None],
+        key: EnvironmentKey,
         task: Task | TaskRef,
         *,
+        source: TaskSource | None = None,
         secrets: Secrets | None = None,
         toolset: str | None = None,
         env_overrides: Mapping[str, JSONValue] | None = None,
     ) -> None:
         self._server = server
-        self._permit = SessionPermit(server.limiter)
+        self._permit: SessionPermit | None = None
         self._creation = SessionCreation(
-            server, place, _episode(task, toolset), secrets=secrets, env_overrides=env_overrides
+            server, key, _episode(task, toolset), source=source, secrets=secrets, env_overrides=env_overrides
         )
         self._setup: EnvironmentSetup | None = None
         self._state = "new"
@@ -107,12 +108,14 @@ class AsyncSession:
             raise ClientStateError("A session is one episode and was entered before; open another one.")
         self._state = "opening"
         try:
-            await self._permit.acquire()
+            if self._server.limiter is not None:
+                self._permit = await self._server.limiter.acquire()
             await self._creation.run()
             self._watch()
         except BaseException:
             self._state = "closed"
-            self._permit.release()
+            if self._permit is not None:
+                self._permit.release()
             tracked, self._creation.tracked = self._creation.tracked, None
             if tracked is not None:
                 self._server.keepalive.delete_later(tracked)
@@ -140,7 +143,8 @@ class AsyncSession:
         try:
             await remove(self._server, tracked)
         finally:
-            self._permit.release()
+            if self._permit is not None:
+                self._permit.release()
 
     @property
     def session_id(self) -> str:
@@ -175,7 +179,7 @@ class AsyncSession:
             SetupFailed: The environment's constructor or setup raised.
             DeadlineExceeded: It was not ready within `Timeouts.start_up`.
         """
-        return await self._prepared(prompt(self._place, self.session_id))
+        return await self._prepared(prompt(self._address, self.session_id))
 
     async def get_messages(self) -> list[Message]:
         """Return the conversation that the task begins with; where a server has none, the prompt as a user's turn.
@@ -189,8 +193,8 @@ class AsyncSession:
             return [Message(role="user", blocks=await self.get_prompt())]
 
         return await self._server.ask_optional(
-            ("messages", self._place.deployment),
-            lambda: self._prepared(messages(self._place, self.session_id)),
+            ("messages", self._address.deployment),
+            lambda: self._prepared(messages(self._address, self.session_id)),
             instead=prompted,
         )
 
@@ -230,7 +234,7 @@ class AsyncSession:
             ValueError: A number in them is not finite, or `timeout` is negative.
         """
         given: Mapping[str, Any] = {} if arguments is None else arguments
-        operation = call(self._place, self.session_id, name, given)
+        operation = call(self._address, self.session_id, name, given)
         if isinstance(timeout, bool) or not isinstance(timeout, int | float | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"timeout is a number of seconds, not {timeout!r}.")
         if timeout is not None and not timeout >= 0:  # NaN is not, either
@@ -283,12 +287,12 @@ class AsyncSession:
             StatusError: The environment does not score groups (404).
             ToolFailed: Scoring raised on the server.
         """
-        operation = score_group(self._place, self.session_id, candidates)
+        operation = score_group(self._address, self.session_id, candidates)
 
         async def score() -> list[GroupScore]:
             async with self._turn:
                 await self._entered.wait()
-                return await self._server.transport.send(operation)
+                return await self._server.transport.send(self._entered.session.own(operation))
 
         return await self._under_way(score, seconds=self._server.transport.timeouts.call, doing="score_group")
 
@@ -303,7 +307,7 @@ class AsyncSession:
         tracked = self._creation.tracked
         if tracked is None:
             return
-        self._setup = EnvironmentSetup(self._server, self._place, tracked.session_id)
+        self._setup = EnvironmentSetup(self._server, self._address, tracked)
         # The callback runs on another thread, and must not keep a forgotten session alive.
         forgotten = weakref.ref(self)
         post = _loop_callback()
@@ -320,10 +324,10 @@ class AsyncSession:
 
     def _liveness_check(self, tracked: TrackedSession) -> Operation[object]:
         """Return a request that only a server that is there answers, and cheaply."""
-        place = self._place
-        if ("list_environments", place.deployment) in self._server.missing:
-            return prompt(place, tracked.session_id)
-        return list_environments(deployment=place.deployment, session_id=tracked.session_id)
+        address = self._address
+        if ("list_environments", address.deployment) in self._server.missing:
+            return tracked.own(prompt(address, tracked.session_id))
+        return tracked.own(list_environments(deployment=address.deployment, session_id=tracked.session_id))
 
     def _forget(self) -> None:
         finalizer = getattr(self, "_finalizer", None)
@@ -337,7 +341,7 @@ class AsyncSession:
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> Address:
+    def _address(self) -> Address:
         if self._creation.address is None:
             raise ClientStateError(_NOT_ENTERED)
         return self._creation.address
@@ -374,7 +378,7 @@ class AsyncSession:
                 self._refuse_when_finished(name)
                 await self._entered.wait()
                 ready = time.monotonic()
-                output = await self._server.transport.send(operation, times=times)
+                output = await self._server.transport.send(self._entered.session.own(operation), times=times)
                 self._finished = output.finished
                 return output
         except ToolRejected as error:
@@ -439,11 +443,15 @@ def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:
 
 
 def _finalize(
-    keepalive: Keepalive, tracked: TrackedSession, permit: SessionPermit, post: Callable[[Callable[[], None]], None]
+    keepalive: Keepalive,
+    tracked: TrackedSession,
+    permit: SessionPermit | None,
+    post: Callable[[Callable[[], None]], None],
 ) -> None:
     """Delete a session that nobody holds any more; called on any thread."""
     keepalive.delete_later(tracked)
-    post(permit.release)
+    if permit is not None:
+        post(permit.release)
 
 
 def _loop_callback() -> Callable[[Callable[[], None]], None]:

@@ -72,6 +72,10 @@ class HTTPResponse(Protocol):
     ended: bool
     """Whether the body is known to have been read to its end, so that there is nothing to close."""
 
+    def set_cookies(self) -> Sequence[str]:
+        """Return the values of its `Set-Cookie` headers, which can't be read as one."""
+        ...
+
     async def read(self) -> bytes:
         """Return the next bytes of the body as they came; none at its end."""
         ...
@@ -145,6 +149,9 @@ class _HttpxResponse:
         self._response = response
         # As it came: httpx unpacks codings within each other in one step, whatever that makes of them.
         self._body = cast("httpx.AsyncByteStream", response.stream).__aiter__()
+
+    def set_cookies(self) -> Sequence[str]:
+        return self._response.headers.get_list("set-cookie")
 
     async def read(self) -> bytes:
         async for data in self._body:
@@ -284,6 +291,9 @@ class _AiohttpResponse:
         self.headers: Mapping[str, str] = response.headers
         self.ended = False
         self._response = response
+
+    def set_cookies(self) -> Sequence[str]:
+        return self._response.headers.getall("set-cookie", ())
 
     async def read(self) -> bytes:
         content = self._response.content

@@ -255,9 +255,15 @@ class Transport:
         if not operation.idempotent:
             # After a blocked event loop, a connection whose closing has arrived still looks usable.
             await loop.poll_io()
+        cookies = operation.cookies
+        if cookies is not None and operation.session_id is None:
+            cookies.clear()  # of an attempt before, whose session is not the one that this one makes
         for _ in range(self.limits.redirects + 1):
-            response = await self._pool.send(operation.method, url, headers, body)
+            sent = headers if cookies is None else _with_cookies(headers, cookies.header(url))
+            response = await self._pool.send(operation.method, url, sent, body)
             self._answered = True
+            if cookies is not None and "set-cookie" in response.headers:
+                cookies.store(url, response.set_cookies())
             # The others may turn the request into another one.
             if response.status not in {307, 308} or not operation.follows_redirects:
                 return response
@@ -461,6 +467,15 @@ def _check_coding(response: HTTPResponse) -> None:
 def _resuming(body: bytes, task_id: str) -> bytes:
     # The body is ours, a JSON object; writing the id into its end spares parsing arguments that may be large.
     return body[:-1] + b',"task_id":' + json.dumps(task_id).encode("ascii") + b"}"
+
+
+def _with_cookies(headers: list[tuple[bytes, bytes]], cookies: str | None) -> list[tuple[bytes, bytes]]:
+    """Add a session's cookies to those that the caller sends with every request; there is one such header."""
+    if cookies is None:
+        return headers
+    given = [value for name, value in headers if name == b"cookie"]
+    others = [(name, value) for name, value in headers if name != b"cookie"]
+    return [*others, (b"cookie", b"; ".join([*given, cookies.encode("ascii")]))]
 
 
 async def _drain(response: HTTPResponse, deadline: _AttemptDeadline) -> None:

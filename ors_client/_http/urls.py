@@ -19,7 +19,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -50,11 +50,24 @@ class Layout:
 
     api: str
     sessions: str
+    _parsed: tuple[httpx.URL, httpx.URL] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Normalise both URLs, so that equal places compare equal."""
-        object.__setattr__(self, "api", _normalise(self.api))
-        object.__setattr__(self, "sessions", _normalise(self.sessions))
+        """Normalise both URLs, so that those of one address compare equal, and keep them as they were parsed."""
+        api, sessions = _normalise(self.api), _normalise(self.sessions)
+        object.__setattr__(self, "api", str(api))
+        object.__setattr__(self, "sessions", str(sessions))
+        object.__setattr__(self, "_parsed", (api, sessions))
+
+    def base(self, url: httpx.URL) -> httpx.URL | None:
+        """Return which of the two URLs `url` lies under, or `None`."""
+        if ".." in url.path.split("/"):  # `path` is percent-decoded, as some servers decode before they resolve dots
+            return None
+        for base in reversed(self._parsed):
+            prefix = base.path.rstrip("/")
+            if _origin(base) == _origin(url) and (url.path == prefix or url.path.startswith(f"{prefix}/")):
+                return base
+        return None
 
     @classmethod
     def single(cls, url: str) -> Layout:
@@ -85,6 +98,13 @@ class Target:
     layout: Layout
     catalogue: bool
 
+    def is_catalogue(self, deployment: str | None) -> bool:
+        """Tell whether a request reaches the catalogue, or one like it: two hosts that serve named deployments.
+
+        Two URLs alone say nothing: they may be one server's, by two of its names.
+        """
+        return self.catalogue or (self.layout.is_split and deployment is not None)
+
 
 def resolve(url: str | Layout, environ: Mapping[str, str]) -> Target:
     """Decide where a client's requests go.
@@ -102,31 +122,38 @@ def resolve(url: str | Layout, environ: Mapping[str, str]) -> Target:
         raise ValueError(
             f"The server's URL is {url!r}; a variable that should hold it may be unset. Leave it out for the catalogue."
         )
-    given = _normalise(url)
+    given = Layout.single(url)
     variables = {
         "api": environ.get("OPENREWARD_API_URL", "").strip(),
         "sessions": environ.get("OPENREWARD_SESSION_URL", "").strip(),
     }
-    if given != CATALOGUE:
-        chosen = {part: value if value and _belongs_to(given, value) else given for part, value in variables.items()}
+    if given.sessions != CATALOGUE:
+        chosen = {
+            part: value if value and _belongs_to(given, value) else given.sessions for part, value in variables.items()
+        }
         return Target(Layout(**chosen), catalogue=False)
 
     base = environ.get("OPENREWARD_URL", "").strip()
 
-    def place(part: str, variable: str) -> str:
+    def part_url(part: str, variable: str) -> str:
         try:
-            return _normalise(variables[part]) if variables[part] else _sub_domain(part, base or CATALOGUE)
+            return str(_normalise(variables[part])) if variables[part] else _sub_domain(part, base or CATALOGUE)
         except ValueError as error:
             name = variable if variables[part] else "OPENREWARD_URL"
             raise ValueError(f"The variable {name} can't be used. {error}") from None
 
-    layout = Layout(api=place("api", "OPENREWARD_API_URL"), sessions=place("sessions", "OPENREWARD_SESSION_URL"))
+    layout = Layout(api=part_url("api", "OPENREWARD_API_URL"), sessions=part_url("sessions", "OPENREWARD_SESSION_URL"))
     return Target(layout, catalogue=True)
 
 
 def origin(url: str) -> tuple[str, str, int]:
     """Return the scheme, the host (lower case, IDNA-encoded, IPv6 compressed) and the port of `url`."""
     return _origin(_parse(url))
+
+
+def origin_url(url: str) -> str:
+    """Return the origin of a URL that requests are sent to: "http://127.0.0.1:8000"."""
+    return url[: (url + "/").index("/", url.index("://") + 3)]
 
 
 def follow(current: str, location: str, *, layout: Layout) -> str:
@@ -153,18 +180,18 @@ def follow(current: str, location: str, *, layout: Layout) -> str:
     if target != _origin(here):
         problem = f"A redirect leads from {_show(_origin(here))} to another origin, {_show(target)}"
         if _is_upgrade(_origin(here), target):
-            base = _home(here, layout) or here
+            base = layout.base(here) or here
             secure = _show(target) + base.path.rstrip("/")
             raise ProtocolError(f"{problem}; use {secure!r} as the client's URL", url=current)
         raise ProtocolError(f"{problem}, and was not followed", url=current)
-    if _home(there, layout) is None:
+    if layout.base(there) is None:
         raise ProtocolError(
             f"A redirect leads to {one_line(there.path)!r}, outside of the URLs that the client was given", url=current
         )
     return str(there)
 
 
-def _normalise(url: str) -> str:
+def _normalise(url: str) -> httpx.URL:
     """Return `url` without trailing slash and default port, or say why no client can be pointed at it."""
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         raise TypeError(f"A server's URL is a string, not {type(url).__name__}.")
@@ -175,7 +202,7 @@ def _normalise(url: str) -> str:
     if parsed.userinfo:
         raise ValueError(f"A server's URL has no place for a user name or password: {_safe(url)!r}; pass api_key=...")
     # Made from the parts: httpx keeps a default port after a scheme in capitals.
-    return _show(_origin(parsed)) + parsed.raw_path.decode("ascii").rstrip("/")
+    return httpx.URL(_show(_origin(parsed)) + parsed.raw_path.decode("ascii").rstrip("/"))
 
 
 def _parse(url: str) -> httpx.URL:
@@ -220,7 +247,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _sub_domain(label: str, url: str) -> str:
-    parsed = httpx.URL(_normalise(url))
+    parsed = _normalise(url)
     host = parsed.raw_host.decode("ascii")
     if _address(host) is not None:
         raise ValueError(
@@ -230,11 +257,11 @@ def _sub_domain(label: str, url: str) -> str:
     return str(parsed.copy_with(host=f"{label}.{host}"))
 
 
-def _belongs_to(given: str, variable: str) -> bool:
+def _belongs_to(given: Layout, variable: str) -> bool:
     """Tell whether a variable names the host and port of the URL that was given, or a sub-domain of that host."""
+    _, host, port = origin(given.sessions)
     try:
-        _, host, port = origin(given)
-        _, other, other_port = origin(_normalise(variable))
+        _, other, other_port = _origin(_normalise(variable))
     except ValueError:  # a variable that names nothing does not concern a client whose URL was given
         return False
     if other == host:
@@ -242,23 +269,12 @@ def _belongs_to(given: str, variable: str) -> bool:
     return _address(host) is None and other.endswith(f".{host}")
 
 
-def _home(url: httpx.URL, layout: Layout) -> httpx.URL | None:
-    """Return the URL of the layout that `url` lies under."""
-    if ".." in url.path.split("/"):  # `path` is percent-decoded, as some servers decode before they resolve dots
-        return None
-    for base in map(httpx.URL, (layout.sessions, layout.api)):
-        prefix = base.path.rstrip("/")
-        if _origin(base) == _origin(url) and (url.path == prefix or url.path.startswith(f"{prefix}/")):
-            return base
-    return None
-
-
 def _is_upgrade(here: tuple[str, str, int], there: tuple[str, str, int]) -> bool:
     return (here[0], there[0]) == ("http", "https") and here[1] == there[1]
 
 
-def _show(place: tuple[str, str, int]) -> str:
-    scheme, host, port = place
+def _show(parts: tuple[str, str, int]) -> str:
+    scheme, host, port = parts
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}" + ("" if port == _DEFAULT_PORTS[scheme] else f":{port}")
 

@@ -1,15 +1,15 @@
-"""How a session comes to be on a server, and how it ends there.
+"""Creates and deletes a session on the server: an id first, then the episode.
 
-An id first, then the episode; whatever goes wrong in between, no id is left behind. It does not wait for the
-environment's setup, and knows nothing of what the episode is for.
+Whatever goes wrong in between, no id is left behind. It does not wait for the environment's setup, and knows nothing of
+what the episode is for.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from typing import NamedTuple
 
 import anyio
 
@@ -23,25 +23,39 @@ from ors_client._errors import (
     TransportError,
 )
 from ors_client._http.cancellation import run_shielded
+from ors_client._http.cookies import SessionCookies
 from ors_client._http.credentials import Secrets
 from ors_client._http.transport import BodySecretsRefused
-from ors_client._protocol.operations import Address, Episode, create, create_session
+from ors_client._protocol.operations import Address, Episode, Operation, create, create_session
 from ors_client._protocol.retry import backoff
-from ors_client._types import JSONValue
+from ors_client._types import JSONValue, Task
 
 from .keepalive import TrackedSession, end
-from .server import Server
+from .server import EnvironmentKey, Server
 
 _logger = logging.getLogger("ors_client")
 
 
+class TaskSource(NamedTuple):
+    """What is known of a task that is named by split and index.
+
+    Args:
+        find: Looks it up.
+        explain: Says what there is where it is missing.
+    """
+
+    find: Callable[[], Awaitable[Task]]
+    explain: Callable[[StatusError], Awaitable[StatusError]]
+
+
 class SessionCreation:
-    """The way to an episode that runs. It may be cancelled at any moment, and tells what it has got by then.
+    """Creates one session. It may be cancelled at any moment; its attributes say what exists by then.
 
     Args:
         server: Where.
-        place: Which environment: its name and variant, as the caller gave them.
+        key: Which environment.
         episode: What to start.
+        source: Of its task, where that is named by split and index.
         secrets: For the environment.
         env_overrides: For its container.
     """
@@ -49,9 +63,10 @@ class SessionCreation:
     def __init__(
         self,
         server: Server,
-        place: tuple[str | None, str | None],
+        key: EnvironmentKey,
         episode: Episode,
         *,
+        source: TaskSource | None,
         secrets: Secrets | None,
         env_overrides: Mapping[str, JSONValue] | None,
     ) -> None:
@@ -62,9 +77,9 @@ class SessionCreation:
         self.address: Address | None = None
         """The environment, once it was found."""
         self._server = server
-        self._place = place
-        self._deployment = server.deployment_of(place[0])
+        self._key = key
         self._episode = episode
+        self._source = source
         self._secrets = secrets
         self._env_overrides = env_overrides
 
@@ -74,20 +89,25 @@ class SessionCreation:
         Raises:
             ORSError: It did not start; what was there of it is deleted.
         """
-        server = self._server
+        server, transport = self._server, self._server.transport
         server.check()
-        if not server.needs_session_id(*self._place):
-            self.address = await server.address(*self._place)
-        header, body = await server.secrets(self._secrets, self._deployment)
-        attempts = server.transport.retry.attempts
+        if not server.needs_session_id(self._key):
+            self.address = await server.address(self._key)
+        deployment = server.deployment_of(self._key)
+        header, body = await server.secrets(self._secrets, deployment)
+        ask_for_id = create_session(
+            deployment=deployment,
+            env_overrides=self._env_overrides,
+            secrets_header=None if deployment is None else header,
+        )
         reason = ""
-        for attempt in range(attempts):
+        for attempt in range(transport.retry.attempts):
             if attempt:
-                await anyio.sleep(backoff(server.transport.retry, attempt))
-            tracked = await self._obtain(header)
+                await anyio.sleep(backoff(transport.retry, attempt))
+            tracked = await self._create_id(ask_for_id)
             try:
                 if self.address is None:
-                    self.address = await server.address(*self._place, session_id=tracked.session_id)
+                    self.address = await server.address(self._key, session=tracked)
                 await self._create(self.address, tracked, header, body)
             except SessionLost as error:
                 # The catalogue ends a session that is not pinged, and a backend may take longer to start than that; an
@@ -104,31 +124,32 @@ class SessionCreation:
             except ORSError as error:
                 self.tracked = None
                 await remove(server, tracked)
-                raise await self._as_failed_create(error) from error
+                raise await self._explained(error) from error
             else:
                 return
-        url = server.transport.target.layout.sessions
-        raise TransportError("opening a session", reason=reason, attempts=attempts, url=url)
+        raise TransportError(
+            "opening a session",
+            reason=reason,
+            attempts=transport.retry.attempts,
+            url=transport.target.layout.sessions,
+        )
 
-    async def _obtain(self, secrets_header: str | None) -> TrackedSession:
-        """Get a session's id; from then on it is in the ledger."""
-        entries: list[TrackedSession] = []
-        deployment = self._deployment
+    async def _create_id(self, operation: Operation[str]) -> TrackedSession:
+        """Get a session's id, which from then on will be deleted."""
+        created: list[TrackedSession] = []
+        cookies = SessionCookies()
+        deployment = self._server.deployment_of(self._key)
 
         def register(session_id: str) -> None:
-            self.session_id = session_id
-            self.tracked = self._server.keepalive.register(session_id, deployment=deployment)
-            entries.append(self.tracked)
+            created.append(self._server.keepalive.register(session_id, deployment=deployment, cookies=cookies))
+            self.session_id, self.tracked = session_id, created[0]
 
-        operation = create_session(
-            deployment=deployment,
-            env_overrides=self._env_overrides,
-            secrets_header=None if deployment is None else secrets_header,
-        )
         await self._server.transport.send(
-            operation, on_result=register, on_capacity_error=self._server.release_idle_sessions
+            operation.with_cookies(cookies),
+            on_result=register,
+            on_capacity_error=self._server.discovery.release_idle_sessions,
         )
-        return entries[0]
+        return created[0]
 
     async def _create(
         self, address: Address, tracked: TrackedSession, header: str | None, body: Mapping[str, str] | None
@@ -136,15 +157,19 @@ class SessionCreation:
         def on_answer(_: None = None) -> None:
             tracked.create_pending = False
 
-        send = self._server.transport.send
-        make = partial(create, address, tracked.session_id, self._episode)
-        tracked.create_pending = tracked.create_sent = True
+        if self._server.needs_task_spec:
+            await self._look_up_spec()
         try:
-            try:
-                await send(make(secrets_header=header, secrets_body=body), on_result=on_answer)
-            except BodySecretsRefused:  # this server reads the header; a refused request left nothing behind
-                self._server.refused_body_secrets()
-                await send(make(secrets_header=header), on_result=on_answer)
+            while True:
+                operation = create(address, tracked.session_id, self._episode, secrets_header=header, secrets_body=body)
+                tracked.create_pending = tracked.create_sent = True
+                try:
+                    await self._server.transport.send(tracked.own(operation), on_result=on_answer)
+                except StatusError as error:  # a refused request left nothing behind
+                    on_answer()
+                    body = await self._adapt(error, body)
+                else:
+                    return
         except OutcomeUnknown:
             raise
         except ORSError as error:  # the server's answer, or the certainty that it saw no request
@@ -152,19 +177,41 @@ class SessionCreation:
             tracked.refused = isinstance(error, StatusError)
             raise
 
-    async def _as_failed_create(self, error: ORSError) -> ORSError:
+    async def _adapt(self, refusal: StatusError, body: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Return the secrets for the body of another try, where this server takes the request in another shape."""
+        if isinstance(refusal, BodySecretsRefused) and body is not None:  # it reads the header
+            self._server.refused_body_secrets()
+            return None
+        if self._source is not None and self._episode.spec is None and _demands_spec(refusal):
+            await self._look_up_spec()
+            self._server.needs_task_spec = True
+            return body
+        raise refusal
+
+    async def _look_up_spec(self) -> None:
+        """Name the task by its specification, for servers that take no index."""
+        if self._source is not None:
+            task = await self._source.find()
+            self._episode = Episode(spec=task.spec, toolset=self._episode.toolset)
+
+    async def _explained(self, error: ORSError) -> ORSError:
         if self.address is None or not isinstance(error, StatusError):
             return error
         if error.status == 404 and error.detail.startswith("unknown environment"):
             available: list[str] = []
             with suppress(ORSError):  # what was listed before is no longer so
-                available = await self._server.list_anew(self._deployment)
+                available = await self._server.refresh_names(self.address.deployment)
             return EnvironmentNotFound(
                 self.address.environment, available=available, url=error.url, session_id=error.session_id
             )
         if error.status == 500:
             return SetupFailed(error.detail, url=error.url, session_id=error.session_id)
-        return error
+        return error if self._source is None else await self._source.explain(error)
+
+
+def _demands_spec(error: StatusError) -> bool:
+    # So does the server that the standard's page shows.
+    return error.status in {400, 422} and "task_spec" in error.detail
 
 
 async def remove(server: Server, tracked: TrackedSession) -> None:

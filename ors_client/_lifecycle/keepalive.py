@@ -1,10 +1,10 @@
-"""Keeps sessions alive, and deletes those that nobody else can, on a thread and connections of its own.
+"""Keeps sessions alive, and deletes those that nobody else can, on a thread with connections of its own.
 
 A running tool call does not refresh a session on the servers, a training step can block the caller's event loop for
-minutes, and a busy pool has no room for a ping. So each client has one thread with one event loop, which pings all of
-its sessions, each at a moment of its own. The same thread holds the ledger of sessions that are open on the server: it
-still runs when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here,
-at the latest when the client is closed or the interpreter exits.
+minutes, and a busy pool would let a ping wait. So each client has one thread with one event loop, which pings all of
+its sessions, each at a moment of its own. The same thread tracks which sessions are open on the server: it still runs
+when the caller's loop was cancelled, closed or interrupted, so what was not deleted there is deleted here, at the
+latest when the client is closed or the interpreter exits.
 
 It judges one thing, when a session counts as lost. What is called back is called on this thread.
 """
@@ -19,8 +19,9 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from ors_client._config import KeepalivePolicy
 from ors_client._errors import (
@@ -33,12 +34,15 @@ from ors_client._errors import (
     TransportError,
 )
 from ors_client._http.background import EXIT_SECONDS, Background
+from ors_client._http.cookies import SessionCookies
 from ors_client._http.process import OwnProcess
 from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
 from ors_client._protocol.retry import is_missing_route
 
 _logger = logging.getLogger("ors_client")
+
+T = TypeVar("T")
 
 # Seconds between the tries to delete a session in the background. A broken connection is no reason to wait; the last
 # outlives a server's restart.
@@ -64,7 +68,7 @@ _FAILURES = 3
 
 @dataclass(slots=True, eq=False)
 class TrackedSession:
-    """A session that is open on the server, as the ledger knows it.
+    """A session that is open on the server.
 
     Args:
         session_id: Its id.
@@ -78,6 +82,7 @@ class TrackedSession:
         refused: Its `/create` was refused, so that there may be nothing but the id to give back.
         deleted: The server confirmed its deletion, whoever asked. It may be deleted again where it may yet begin.
         liveness_check: What tells a server without a ping route from one that is not there; set while it is pinged.
+        cookies: What its answers have set, from the `/create_session` that made it on.
     """
 
     session_id: str
@@ -91,6 +96,11 @@ class TrackedSession:
     refused: bool = False
     deleted: bool = False
     liveness_check: Operation[object] | None = None
+    cookies: SessionCookies = field(default_factory=SessionCookies)
+
+    def own(self, operation: Operation[T]) -> Operation[T]:
+        """Return an operation of this session with the session's cookies."""
+        return operation.with_cookies(self.cookies)
 
 
 async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitable[None]], *, split: bool) -> None:
@@ -100,10 +110,10 @@ async def end(tracked: TrackedSession, send: Callable[[Operation[None]], Awaitab
     """
     if tracked.create_sent or not split:
         with contextlib.suppress(SessionLost):
-            await send(delete(tracked.session_id, deployment=tracked.deployment))
+            await send(tracked.own(delete(tracked.session_id, deployment=tracked.deployment)))
     if split or tracked.refused or not tracked.create_sent:
         try:
-            await send(delete_session(tracked.session_id, deployment=tracked.deployment))
+            await send(tracked.own(delete_session(tracked.session_id, deployment=tracked.deployment)))
         except SessionLost:
             pass
         except StatusError as error:
@@ -131,7 +141,7 @@ class Keepalive:
         self._split = split
         self._close = close
         self._make_transport = make_transport
-        self._ledger: dict[str, TrackedSession] = {}
+        self._sessions: dict[str, TrackedSession] = {}
         self._numbers = itertools.count(1)
         # Deployments: those that answered a ping, so that they have a route for it, and those found to have none.
         self._pinged: set[str | None] = set()
@@ -139,25 +149,27 @@ class Keepalive:
         self._thread: Background | None = None
         self._closed = False
         self._process = OwnProcess()
-        # Guards that one thread is started, and that nothing is entered once the last deletions are chosen. It is
-        # re-entrant as a garbage collection within it may abandon a session.
+        # Guards that one thread is started, and that nothing is registered once the last deletions are chosen. It is
+        # re-entrant, as a garbage collection within it may finalize a session.
         self._guard = threading.RLock()
 
     def __len__(self) -> int:
         """Return how many sessions are open, as far as is known."""
-        return len(self._ledger)
+        return len(self._sessions)
 
     @property
     def running(self) -> bool:
         """Whether there is a thread to end."""
         return self._thread is not None
 
-    def register(self, session_id: str, *, deployment: str | None = None) -> TrackedSession:
-        """Enter a session into the ledger: from now on it will be deleted, by its owner or here."""
-        tracked = TrackedSession(session_id, deployment)
+    def register(
+        self, session_id: str, *, deployment: str | None = None, cookies: SessionCookies | None = None
+    ) -> TrackedSession:
+        """Track a session: from now on it will be deleted, by its owner or here."""
+        tracked = TrackedSession(session_id, deployment, cookies=cookies or SessionCookies())
         with self._guard:
             self._running()
-            self._ledger[session_id] = tracked
+            self._sessions[session_id] = tracked
         return tracked
 
     def watch(
@@ -182,9 +194,9 @@ class Keepalive:
         self._running().post(lambda thread: self._schedule_ping(tracked.due, thread, tracked))
 
     def unregister(self, tracked: TrackedSession) -> None:
-        """Strike a session that the server confirmed deleted, or lost."""
+        """Stop tracking a session that the server confirmed deleted, or lost."""
         tracked.on_lost = None
-        self._ledger.pop(tracked.session_id, None)
+        self._sessions.pop(tracked.session_id, None)
 
     def delete_later(self, tracked: TrackedSession) -> None:
         """Delete a session in the background; more than once where it may yet begin."""
@@ -206,10 +218,10 @@ class Keepalive:
         if thread is None or not self._process.is_current:
             return
         seconds = self._close if within is None else within
-        for tracked in list(self._ledger.values()):  # others strike theirs meanwhile
+        for tracked in list(self._sessions.values()):  # others unregister theirs meanwhile
             tracked.on_lost = None
         thread.finish(self._delete_all, within=seconds)
-        for tracked in list(self._ledger.values()):
+        for tracked in list(self._sessions.values()):
             self._report(tracked, "the client was closed")
 
     # --- On the thread -----------------------------------------------------------------------------------------------
@@ -287,7 +299,7 @@ class Keepalive:
         ping was ever answered, the server answers another request now, and a second ping gets a 404 after it. Otherwise
         the 404 is a fault like others: the session is lost if it goes on for `KeepalivePolicy.tolerance` seconds.
         """
-        asked = ping(tracked.session_id, deployment=tracked.deployment)
+        asked = tracked.own(ping(tracked.session_id, deployment=tracked.deployment))
         try:
             await transport.send_once(asked, within=_MOST_BEATS * self.policy.interval)
         except StatusError as error:
@@ -331,7 +343,7 @@ class Keepalive:
         else:
             self._report(tracked, problem)
             return
-        # It stays in the ledger meanwhile, so that a client which closes looks after it.
+        # It stays tracked meanwhile, so that a client which closes looks after it.
         for delay in _DELETE_LATER:
             if not tracked.create_pending:
                 break
@@ -344,20 +356,20 @@ class Keepalive:
         if tracked.create_pending:
             # An episode that answers has begun, and does not begin again. Before, openreward answers 404.
             with contextlib.suppress(ORSError):
-                await transport.send_once(ping(tracked.session_id, deployment=tracked.deployment))
-                tracked.create_pending = False
+                await transport.send_once(tracked.own(ping(tracked.session_id, deployment=tracked.deployment)))
+                tracked.create_pending = tracked.deleted = False  # a deletion before was of an id without an episode
         await end(tracked, transport.send_once, split=self._split)
 
     async def _delete_all(self, transport: Transport) -> None:
         async def confirm(tracked: TrackedSession) -> None:
-            with contextlib.suppress(Exception):  # the top of a thread: what is left in the ledger is reported
+            with contextlib.suppress(Exception):  # the top of a thread: what is still tracked is reported
                 await self._delete_until_confirmed(transport, tracked)
                 while tracked.create_pending:
                     await asyncio.sleep(_LOOK_EVERY)
                     await self._delete_until_confirmed(transport, tracked)
                 self.unregister(tracked)
 
-        await asyncio.gather(*(confirm(tracked) for tracked in list(self._ledger.values())))
+        await asyncio.gather(*(confirm(tracked) for tracked in list(self._sessions.values())))
 
     async def _delete_until_confirmed(self, transport: Transport, tracked: TrackedSession) -> None:
         """Delete a session, again after each fault of the network: while the client closes there is time for it."""
@@ -370,7 +382,7 @@ class Keepalive:
                 return
 
     def _report(self, tracked: TrackedSession, problem: str) -> None:
-        if self._ledger.pop(tracked.session_id, None) is not None and not tracked.deleted:
+        if self._sessions.pop(tracked.session_id, None) is not None and not tracked.deleted:
             self.leaked += 1
             _logger.warning(
                 "Session %s could not be confirmed deleted (%s); the server will end it when it is idle.",

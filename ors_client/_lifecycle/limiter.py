@@ -15,8 +15,8 @@ class SessionLimiter:
     in an error.
 
     Args:
-        places: How many there are.
-        seconds: The longest wait without any place becoming free, in seconds; `Timeouts.start_up`.
+        sessions: How many may be open.
+        seconds: The longest wait without any permit becoming free, in seconds; `Timeouts.start_up`.
         url: For messages.
     """
 
@@ -28,12 +28,13 @@ class SessionLimiter:
         self._waiting: set[Deadline] = set()
         self._loop: Loop | None = None
 
-    async def acquire(self, permit: SessionPermit) -> None:
+    async def acquire(self) -> SessionPermit:
         """Wait for a permit.
 
         Raises:
             DeadlineExceeded: None became free for too long.
         """
+        permit = SessionPermit(self)
         self._loop = Loop.running()  # asked here, as a bare callback of asyncio's loop, which may leave, can't find it
         with Deadline(self._seconds, loop=self._loop) as deadline:
             self._waiting.add(deadline)
@@ -41,7 +42,7 @@ class SessionLimiter:
                 await self._limiter.acquire_on_behalf_of(permit)
             finally:
                 self._waiting.discard(deadline)
-            return
+            return permit
         raise DeadlineExceeded(
             f"waiting for one of max_sessions={self._sessions} places",
             limit="start_up",
@@ -60,28 +61,13 @@ class SessionLimiter:
 
 
 class SessionPermit:
-    """One session's permit to be open; not the session, which it must not keep alive.
+    """One session's permit to be open; not the session, which it must not keep alive."""
 
-    Args:
-        limiter: Hands it out; `None` allows any number.
-    """
-
-    def __init__(self, limiter: SessionLimiter | None) -> None:
-        self._source = limiter
-        self._held = False
-
-    async def acquire(self) -> None:
-        """Wait for a permit.
-
-        Raises:
-            DeadlineExceeded: None became free for too long.
-        """
-        if self._source is not None:
-            await self._source.acquire(self)
-            self._held = True
+    def __init__(self, limiter: SessionLimiter) -> None:
+        self._limiter: SessionLimiter | None = limiter
 
     def release(self) -> None:
-        """Give the permit back, if it is held; on the event loop that took it."""
-        if self._source is not None and self._held:
-            self._held = False
-            self._source.release(self)
+        """Give the permit back, if it is still held; on the event loop that took it."""
+        limiter, self._limiter = self._limiter, None
+        if limiter is not None:
+            limiter.release(self)

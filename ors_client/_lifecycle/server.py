@@ -1,15 +1,15 @@
 """One server, as all sessions and environments of a client share it: how to reach it, what it serves, what it demands.
 
 Servers differ by age and author, and say so only when asked. What is learnt once is kept here: the environments, the
-shape of secrets, the routes that are missing, and whether even looking around needs a session id. It opens no episode.
+shape of secrets, and the routes that are missing. It opens no episode.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TypeVar
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import anyio
 
@@ -19,7 +19,6 @@ from ors_client._errors import (
     BillingError,
     ClientStateError,
     EnvironmentNotFound,
-    SessionLost,
     StatusError,
 )
 from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
@@ -28,8 +27,8 @@ from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, list_environments, version
 from ors_client._protocol.retry import is_missing_route
 
-from .discovery import DiscoverySessions
-from .keepalive import Keepalive
+from .discovery import Discovery
+from .keepalive import Keepalive, TrackedSession
 from .limiter import SessionLimiter
 
 _logger = logging.getLogger("ors_client")
@@ -40,18 +39,31 @@ Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
 
 
+class EnvironmentKey(NamedTuple):
+    """How a caller names an environment.
+
+    Args:
+        name: The environment's own, or a deployment's; `None` where the server has one only.
+        variant: One environment of a deployment that has several.
+    """
+
+    name: str | None
+    variant: str | None = None
+
+
 class Server:
     """What a client knows of its server.
 
     Args:
         transport: For everything but pings.
-        keepalive: The ledger of open sessions.
+        keepalive: Knows the sessions that are open.
         max_sessions: How many may be open at a time; more wait.
     """
 
     def __init__(self, transport: Transport, keepalive: Keepalive, *, max_sessions: int | None = None) -> None:
         self.transport = transport
         self.keepalive = keepalive
+        self.discovery = Discovery(transport, keepalive)
         self.limiter = (
             None
             if max_sessions is None
@@ -59,16 +71,16 @@ class Server:
         )
         self.missing: set[Route] = set()
         """Routes that were found not to be there."""
+        self.needs_task_spec = False
+        """Whether it takes a task's specification only, and no split and index."""
         self._present: set[Route] = set()
         self.open = True
         self._process = OwnProcess()
         self._learning = anyio.Lock()  # guards that each fact below is asked for once
         self._names: dict[str | None, list[str]] = {}
-        self._addresses: dict[tuple[str | None, str | None], Address] = {}
+        self._addresses: dict[EnvironmentKey, Address] = {}
         self._versions: dict[str | None, str | None] = {}
         self._takes_body_secrets = True
-        self._demands_session = False
-        self._discovery = DiscoverySessions(transport, keepalive)
 
     def check(self) -> None:
         """Raise `ClientStateError` where the client can't be used."""
@@ -76,70 +88,74 @@ class Server:
         if not self.open:
             raise ClientStateError(CLIENT_CLOSED)
 
-    def deployment_of(self, name: str | None) -> str | None:
+    def deployment_of(self, key: EnvironmentKey) -> str | None:
         """Return the deployment that a name stands for, or `None` where it is an environment's own.
 
         Only two hosts serve deployments; on one URL a slash is a character like others.
         """
-        target = self.transport.target
+        name, target = key.name, self.transport.target
         return name if name is not None and "/" in name and (target.catalogue or target.layout.is_split) else None
 
-    def needs_session_id(self, name: str | None, variant: str | None) -> bool:
+    def needs_session_id(self, key: EnvironmentKey) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""
-        return self._asks_with_id(self.deployment_of(name)) and (name, variant) not in self._addresses
+        return key not in self._addresses and self.discovery.needs_session_id(self.deployment_of(key))
 
-    async def names(self, deployment: str | None = None, *, session_id: str | None = None) -> list[str]:
+    async def names(self, deployment: str | None = None, *, session: TrackedSession | None = None) -> list[str]:
         """Return the names of the environments, asked once.
 
         Args:
             deployment: Of the catalogue.
-            session_id: One to ask with, if it takes any; by default an id for looking around.
+            session: One to ask with, if it takes any; by default one for discovery.
         """
+
+        def ask(session_id: str | None) -> Operation[list[str]]:
+            return list_environments(deployment=deployment, session_id=session_id)
+
         self.check()
         async with self._learning:
             if deployment not in self._names:
-                ask = partial(_list, deployment)
                 self._names[deployment] = await (
-                    self._discover(ask, deployment) if session_id is None else self.transport.send(ask(session_id))
+                    self.discovery.send(ask, deployment)
+                    if session is None
+                    else self.transport.send(session.own(ask(session.session_id)))
                 )
             return self._names[deployment]
 
-    async def list_anew(self, deployment: str | None) -> list[str]:
-        """Return the names of the environments as they are now, and forget what was found by those of before."""
+    async def refresh_names(self, deployment: str | None) -> list[str]:
+        """Return the names of the environments as they are now, and forget the addresses that those of before had."""
         async with self._learning:
             self._names.pop(deployment, None)
-            for place in [place for place, found in self._addresses.items() if found.deployment == deployment]:
-                del self._addresses[place]
+            for key in [key for key, address in self._addresses.items() if address.deployment == deployment]:
+                del self._addresses[key]
         return await self.names(deployment)
 
-    async def address(self, name: str | None, variant: str | None, *, session_id: str | None = None) -> Address:
-        """Find the environment that a caller means, with a session's id where one is lent.
+    async def address(self, key: EnvironmentKey, *, session: TrackedSession | None = None) -> Address:
+        """Find the environment that a caller means, with a session where one is lent.
 
         Raises:
             EnvironmentNotFound: There are several, and none or another was named.
         """
-        known = self._addresses.get((name, variant))
-        if known is not None:
+        found = self._addresses.get(key)
+        if found is not None:
             self.check()
-            return known
-        deployment = self.deployment_of(name)
-        wanted = variant if deployment is not None or variant is not None else name
+            return found
+        deployment = self.deployment_of(key)
+        wanted = key.variant if deployment is not None or key.variant is not None else key.name
         try:
-            available = await self.names(deployment, session_id=session_id)
+            available = await self.names(deployment, session=session)
         except StatusError as error:
             if (wanted is None and deployment is None) or not is_missing_route(error):
                 raise
             # A server without the list: its routes will tell, and a deployment's redirect to its default environment.
             self.missing.add(("list_environments", deployment))
             available = [wanted or ""]
-        address = Address(self._choose(available, wanted, deployment), deployment)
-        self._addresses[name, variant] = address
+        address = self._addresses[key] = Address(self._choose(available, wanted, deployment), deployment)
         return address
 
     async def discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
         """Send a request that belongs to no episode, under a session id where the server demands one."""
         self.check()
-        return await self._discover(make, deployment)
+        return await self.discovery.send(make, deployment)
 
     async def ask_optional(
         self, route: Route, ask: Callable[[], Awaitable[T]], *, instead: Callable[[], Awaitable[T]]
@@ -162,10 +178,6 @@ class Server:
         self.missing.add(route)
         return value
 
-    def release_idle_sessions(self) -> None:
-        """Give back the ids for looking around that nobody looks around with now: an account may have few places."""
-        self._discovery.release_idle()
-
     async def secrets(
         self, secrets: Secrets | None, deployment: str | None = None
     ) -> tuple[str | None, dict[str, str] | None]:
@@ -177,12 +189,14 @@ class Server:
         """
         if not secrets:
             return None, None
-        header = encode_header(secrets, catalogue=self.transport.target.catalogue)
+        target = self.transport.target
+        header = encode_header(secrets, catalogue=target.catalogue)
         self.transport.redactor.add([*secret_values(secrets), header])
-        if self._is_catalogue(deployment):
+        if target.is_catalogue(deployment):
             return header, None
-        if self._takes_body_secrets and await self._tells_version():
-            self._takes_body_secrets = False
+        if self._takes_body_secrets:
+            with suppress(AuthenticationError, BillingError):  # a gateway may refuse what it does not know
+                self._takes_body_secrets = await self.version() is None
         return header, encode_body(secrets) if self._takes_body_secrets else None
 
     def refused_body_secrets(self) -> None:
@@ -191,52 +205,20 @@ class Server:
 
     async def version(self, deployment: str | None = None) -> str | None:
         """Return the server's version, asked once, or `None` where it has no such route."""
+
+        def ask(session_id: str | None) -> Operation[str | None]:
+            return version(deployment=deployment, session_id=session_id)
+
         self.check()
         async with self._learning:
             if deployment not in self._versions:
-                self._versions[deployment] = await self._ask_version(deployment)
-            return self._versions[deployment]
-
-    def _is_catalogue(self, deployment: str | None) -> bool:
-        """Tell whether it is the catalogue that is asked, or one like it: two hosts that serve named deployments.
-
-        Two URLs alone say nothing: they may be one server's, by two of its names.
-        """
-        target = self.transport.target
-        return target.catalogue or (target.layout.is_split and deployment is not None)
-
-    def _asks_with_id(self, deployment: str | None) -> bool:
-        """Tell whether even looking around takes a session's id: of the catalogue it is known, of others learnt."""
-        return self._demands_session or self._is_catalogue(deployment)
-
-    async def _ask_version(self, deployment: str | None) -> str | None:
-        try:
-            return await self._discover(
-                lambda session_id: version(deployment=deployment, session_id=session_id), deployment
-            )
-        except (AuthenticationError, BillingError):
-            raise
-        except StatusError:  # of a redirect to an environment's own path, too
-            return None
-
-    async def _tells_version(self) -> bool:
-        try:
-            return await self.version() is not None
-        except (AuthenticationError, BillingError):  # a gateway may refuse what it does not know
-            return False
-
-    async def _discover(self, make: Callable[[str | None], Operation[T]], deployment: str | None) -> T:
-        if not self._asks_with_id(deployment):
-            try:
-                return await self.transport.send(make(None))
-            except StatusError as error:
-                if error.status != 400 or "session" not in error.detail.lower():
+                try:
+                    self._versions[deployment] = await self.discovery.send(ask, deployment)
+                except (AuthenticationError, BillingError):
                     raise
-                self._demands_session = True
-        try:
-            return await self._discovery.send(make, deployment)
-        except SessionLost:  # it expired, or was given back at this moment; another one serves as well
-            return await self._discovery.send(make, deployment)
+                except StatusError:  # of a redirect to an environment's own path, too
+                    self._versions[deployment] = None
+            return self._versions[deployment]
 
     def _choose(self, available: list[str], wanted: str | None, deployment: str | None) -> str:
         url = self.transport.target.layout.sessions
@@ -257,7 +239,3 @@ class Server:
         if available and wanted is None and deployment is not None:
             return available[0]  # a deployment's first environment is its default
         raise EnvironmentNotFound(wanted, available=available, url=url)
-
-
-def _list(deployment: str | None, session_id: str | None) -> Operation[list[str]]:
-    return list_environments(deployment=deployment, session_id=session_id)

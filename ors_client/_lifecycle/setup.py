@@ -1,4 +1,4 @@
-"""A session's environment on its way to being ready: what answers only then, and how a setup that failed is told.
+"""A session's environment on its way to being ready: what answers only then, and how a setup that failed is recognised.
 
 Setup begins when the episode does and may take minutes. Nothing here steps the episode.
 """
@@ -12,6 +12,7 @@ from ors_client._errors import OutcomeUnknown, ProtocolError, SetupFailed, Statu
 from ors_client._protocol.operations import Address, Operation, call, prompt, task_tools, tools
 from ors_client._types import ToolList
 
+from .keepalive import TrackedSession
 from .server import Server
 
 T = TypeVar("T")
@@ -23,15 +24,16 @@ class EnvironmentSetup:
     Args:
         server: Where.
         address: The environment.
-        session_id: Of the session.
+        session: Whose it is.
     """
 
-    def __init__(self, server: Server, address: Address, session_id: str) -> None:
+    def __init__(self, server: Server, address: Address, session: TrackedSession) -> None:
         self.failed: SetupFailed | None = None
         """How it failed, once that is known; it does not recover."""
+        self.session = session
         self._server = server
         self._address = address
-        self._session_id = session_id
+        self._session_id = session.session_id
         self._ready = False
 
     async def list_tools(self) -> ToolList:
@@ -40,12 +42,11 @@ class EnvironmentSetup:
         Raises:
             SetupFailed: There are none, as setup failed.
         """
-        transport = self._server.transport
-        limits = transport.limits
+        limits = self._server.transport.limits
 
         async def of_task() -> ToolList:
             try:
-                return await transport.send(task_tools(self._address, self._session_id, limits=limits))
+                return await self._send(task_tools(self._address, self._session_id, limits=limits))
             except StatusError as error:
                 if error.status == 500:
                     self.failed = SetupFailed(error.detail, url=error.url, session_id=error.session_id)
@@ -55,7 +56,7 @@ class EnvironmentSetup:
         return await self._server.ask_optional(
             ("task_tools", self._address.deployment),
             of_task,
-            instead=lambda: transport.send(tools(self._address, limits=limits, session_id=self._session_id)),
+            instead=lambda: self._send(tools(self._address, limits=limits, session_id=self._session_id)),
         )
 
     async def ask(self, operation: Operation[T]) -> T:
@@ -65,7 +66,7 @@ class EnvironmentSetup:
             SetupFailed: It never will be.
         """
         try:
-            value = await self._server.transport.send(operation)
+            value = await self._send(operation)
         except StatusError as error:
             if error.status == 500:
                 await self._judge(error)
@@ -85,15 +86,15 @@ class EnvironmentSetup:
 
     async def _probe(self) -> None:
         """Ask for what an environment answers once it is set up, whatever its prompt does."""
-        transport = self._server.transport
+        limits = self._server.transport.limits
 
         async def ask_tools() -> None:
-            await transport.send(task_tools(self._address, self._session_id, limits=transport.limits))
+            await self._send(task_tools(self._address, self._session_id, limits=limits))
 
         async def call_nothing() -> None:
             # openreward 0.1.50 and the standard's pages have no such route. A call that names no tool runs none.
             with suppress(ToolError, ProtocolError, OutcomeUnknown):
-                await transport.send(call(self._address, self._session_id, "", {}))
+                await self._send(call(self._address, self._session_id, "", {}))
 
         await self._server.ask_optional(("task_tools", self._address.deployment), ask_tools, instead=call_nothing)
 
@@ -105,9 +106,12 @@ class EnvironmentSetup:
         """
         if not self._ready:
             try:
-                await self._server.transport.send(prompt(self._address, self._session_id))
+                await self._send(prompt(self._address, self._session_id))
             except StatusError as error:
                 if error.status != 500:
                     raise
                 await self._judge(error)
             self._ready = True
+
+    async def _send(self, operation: Operation[T]) -> T:
+        return await self._server.transport.send(self.session.own(operation))

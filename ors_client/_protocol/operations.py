@@ -10,9 +10,9 @@ Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from ors_client._config import Limits
@@ -64,6 +64,22 @@ def _path(environment: str, endpoint: str) -> str:
     return f"/{quote(environment, safe='')}/{endpoint}" if environment else f"/{endpoint}"
 
 
+class Cookies(Protocol):
+    """The cookies of one session."""
+
+    def clear(self) -> None:
+        """Forget all."""
+        ...
+
+    def header(self, url: str) -> str | None:
+        """Return the value of `Cookie` for a request to `url`, or `None`."""
+        ...
+
+    def store(self, url: str, lines: Sequence[str]) -> None:
+        """Keep what the `Set-Cookie` headers of an answer from `url` set."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[Result_co]):
     """One request of the standard.
@@ -84,6 +100,7 @@ class Operation(Generic[Result_co]):
         authenticated: The API key goes with it.
         holds_blocks: Its answer holds content blocks.
         follows_redirects: It is sent again to where a redirect leads; otherwise a redirect is an answer.
+        cookies: Go with it, and keep what its answer sets; of the session that it belongs to, or makes.
     """
 
     method: str
@@ -101,6 +118,11 @@ class Operation(Generic[Result_co]):
     authenticated: bool = True
     follows_redirects: bool = True
     holds_blocks: bool = False
+    cookies: Cookies | None = field(default=None, repr=False, compare=False)
+
+    def with_cookies(self, cookies: Cookies) -> Operation[Result_co]:
+        """Return this operation with its session's cookies."""
+        return replace(self, cookies=cookies)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
-"""Rollouts, told to the catalogue while they happen.
+"""Rollouts, uploaded to the catalogue while they happen.
 
-A rollout is a beginning, then messages, calls and results, and facts about the whole. Telling makes JSON of them and
-hands it to the uploader: nothing here waits for the catalogue or raises for its sake. Source of the events' fields:
+A rollout is a beginning, then messages, calls and results, and facts about the whole. They are made JSON here and
+handed to the uploader: nothing here waits for the catalogue or raises for its sake. Source of the events' fields:
 openreward 0.1.167.
 """
 
@@ -38,10 +38,10 @@ _SPEAKERS: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_
 class Rollouts:
     """The rollouts that a client tells the catalogue of. Made by `AsyncClient.rollouts`; safe from many threads.
 
-    Events wait in a bounded queue and are uploaded by a thread, at the latest a second after they were told. What finds
-    no room there, and what can't be uploaded, is counted, logged once, and never in the way. What waits when the client
-    closes is uploaded within `Timeouts.close` seconds, or six times as many while it goes on; when the interpreter
-    exits, within four.
+    Events wait in a bounded queue and are uploaded by a thread, at the latest a second after they were added. What does
+    not fit there, and what can't be uploaded, is counted and logged once, and never delays anything. What waits when
+    the client closes is uploaded within `Timeouts.close` seconds, or six times as many while it goes on; when the
+    interpreter exits, within four.
     """
 
     def __init__(self, uploader: Uploader) -> None:
@@ -54,7 +54,7 @@ class Rollouts:
 
     @property
     def dropped(self) -> int:
-        """How many events found no room in the queue, or came when the client was closed."""
+        """How many events did not fit in the queue, or came when the client was closed."""
         return self._uploader.dropped
 
     @property
@@ -124,7 +124,7 @@ class Rollouts:
 
 
 class Rollout:
-    """One rollout, told event by event. Made by `Rollouts.start`; as a context manager it is finished at the end.
+    """One rollout, uploaded event by event. Made by `Rollouts.start`; as a context manager it is finished at the end.
 
     Nothing here waits for the catalogue or raises for its sake.
     """
@@ -134,7 +134,7 @@ class Rollout:
     ) -> None:
         self.id = str(uuid.uuid4())
         self._uploader = uploader
-        self._place = source
+        self._source = source
         self._count = 0
         self._info: dict[str, JSONValue] = {} if index is None else {"task_index": index}
         self._began = time.monotonic()
@@ -164,7 +164,7 @@ class Rollout:
     ) -> None:
         """Tell what was said, or what a call came back with.
 
-        A message becomes an event for each kind of thing in it: thoughts, words, calls, results. Images are told by
+        A message becomes an event for each kind of thing in it: thoughts, words, calls, results. Images are named by
         their type and size alone.
 
         Args:
@@ -195,7 +195,7 @@ class Rollout:
             self._upload("message", {"rolloutEventId": self.id, **event}, event_id=str(uuid.uuid4()))
 
     def update(self, info: Mapping[str, JSONValue]) -> None:
-        """Tell more about the rollout itself; what was told before stays.
+        """Tell more about the rollout itself; what was said before stays.
 
         Args:
             info: `task_index`, `current_step`, `temperature`, `max_tokens`, `num_compactions`, `harness`, ...
@@ -232,7 +232,7 @@ class Rollout:
                 event["index"] = self._count
             body = encode(_sendable(event | fields))
             self._count += kind == "message"
-            self._uploader.put(Event(kind, self.id, body, self._place, ends))
+            self._uploader.put(Event(kind, self.id, body, self._source, ends))
 
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:

@@ -89,7 +89,7 @@ class Uploader:
 
     Attributes:
         uploaded: How many events the catalogue has taken.
-        dropped: How many found no room in the queue, or came too late.
+        dropped: How many did not fit in the queue, or came too late.
         failed: How many could not be uploaded.
     """
 
@@ -290,26 +290,26 @@ class Uploader:
     ) -> None:
         for source in dict.fromkeys(event.source for batch in (beginnings, *batches) for event in batch):
             await self._learn(transport, source)
-        room = asyncio.Semaphore(_BEGINNINGS)
+        limiter = asyncio.Semaphore(_BEGINNINGS)
 
         async def begin(event: Event) -> None:
-            async with room:
+            async with limiter:
                 if not await self._upload(transport, [event]):
                     with self._lock:
                         self._hold_back(event.rollout)
 
-        async def tell(batch: Sequence[Event]) -> None:
+        async def upload(batch: Sequence[Event]) -> None:
             with self._lock:
-                known = [event for event in batch if event.rollout not in self._unknown]
+                accepted = [event for event in batch if event.rollout not in self._unknown]
                 for event in batch:
                     if event.ends:
                         self._unknown.pop(event.rollout, None)
-            self._settle(failed=len(batch) - len(known))
-            if known:
-                await self._upload(transport, known)
+            self._settle(failed=len(batch) - len(accepted))
+            if accepted:
+                await self._upload(transport, accepted)
 
         await asyncio.gather(*map(begin, beginnings))
-        await asyncio.gather(*map(tell, batches))
+        await asyncio.gather(*map(upload, batches))
 
     def _settle(self, *, uploaded: int = 0, failed: int = 0) -> None:
         """Count events whose fate is known."""
@@ -358,8 +358,8 @@ class Uploader:
         return True
 
     def _with_ids(self, event: Event) -> bytes:
-        known = self._ids.get(event.source, {})
-        ids = {name: value for name, value in known.items() if name in _IDS[event.kind]}
+        found = self._ids.get(event.source, {})
+        ids = {name: value for name, value in found.items() if name in _IDS[event.kind]}
         # The body is ours, a JSON object; writing into its end spares parsing it.
         return event.body[:-1] + b"," + json.dumps(ids).encode("ascii")[1:] if ids else event.body
 
@@ -368,15 +368,15 @@ def _pack(rollouts: Iterable[Sequence[Event]]) -> tuple[list[list[Event]], list[
     """Put each rollout's events, as many as one request holds, into a batch; return what is left over, too."""
     batches: list[list[Event]] = []
     left: list[Event] = []
-    room = 0  # bytes that the last batch can still hold
+    free = 0  # bytes that the last batch can still hold
     for events in rollouts:
         fitting, size = _fitting(events)
-        if batches and len(batches[-1]) + fitting <= _BATCH_EVENTS and size <= room:
+        if batches and len(batches[-1]) + fitting <= _BATCH_EVENTS and size <= free:
             batches[-1].extend(events[:fitting])
-            room -= size
+            free -= size
         elif len(batches) < _BATCHES:
             batches.append(list(events[:fitting]))
-            room = _BATCH_BYTES - size
+            free = _BATCH_BYTES - size
         else:
             fitting = 0
         left.extend(events[fitting:])

@@ -95,6 +95,23 @@ class ServerOptions:
         with _misuse():
             return ors_client.AsyncClient(self._address, **self._settings(start_up), **settings)
 
+    async def exact_name(self, client: ors_client.AsyncClient) -> str:
+        """Return the name of the environment, which has to be the one that the options say.
+
+        Where there is one only, a program reaches it by any name; to measure another one than was meant is wrong.
+
+        Raises:
+            EnvironmentNotFound: There is none of that name.
+        """
+        deployment = self.deployment if client.layout.is_split else None
+        wanted = self.variant or (self.env if deployment is None else None)
+        if wanted is not None:
+            with contextlib.suppress(ors_client.StatusError):  # a server without a list is told by its routes
+                names = await client.list_environments(deployment)
+                if names and wanted.lower() not in map(str.lower, names):
+                    raise ors_client.EnvironmentNotFound(wanted, available=names, url=client.layout.sessions)
+        return await client.environment(self.env, variant=self.variant).name()
+
     @property
     def deployment(self) -> str | None:
         """The catalogue's deployment that is meant, if one is."""

@@ -14,7 +14,7 @@ import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ors_client import AsyncClient, AsyncEnvironment, ORSError, Task, TaskRef
+from ors_client import AsyncClient, AsyncEnvironment, Limits, ORSError, Task, TaskRef
 from ors_client._http.credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord, read
@@ -180,7 +180,7 @@ class _Evaluation:
     async def _play(self, client: AsyncClient) -> None:
         async with client, self.player:
             environment = client.environment(self.options.env, variant=self.options.variant)
-            name = self.environment = await environment.name()
+            name = self.environment = await self.options.exact_name(client)
             tasks = await self._tasks(environment)
             todo = self._remaining(tasks, name, client.layout.sessions)
             with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
@@ -204,7 +204,10 @@ class _Evaluation:
         if split is None:
             raise Misuse("The environment lists no splits; name one with --split.")
         there = await environment.num_tasks(split)
-        tasks = [TaskRef(split, index) for index in range(there)[self.wanted.start : self.wanted.stop]]
+        wanted = range(there)[self.wanted.start : self.wanted.stop]
+        if wanted.stop - wanted.start > Limits().tasks:  # a server may claim any number
+            raise Misuse(f"Split {split!r} is said to have {there} tasks; say with --num-tasks how many to play.")
+        tasks = [TaskRef(split, index) for index in wanted]
         if not tasks:
             raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
         return tasks

@@ -107,7 +107,7 @@ class ServerCheck:
     async def _names(self, client: AsyncClient) -> list[str]:
         wanted = self._options.env
         if wanted is not None:
-            found = await client.environment(wanted, variant=self._options.variant).name()
+            found = await self._options.exact_name(client)
             return [wanted if "/" in wanted else found]
         names = await client.list_environments()
         if not names:

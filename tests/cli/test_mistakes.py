@@ -84,6 +84,17 @@ def test_wrong_name_of_the_only_environment_is_a_note(ors, echo_server):
     assert "note: No environment named 'wrong'" in _said(result)
 
 
+def test_wrong_name_of_the_only_environment_is_no_check_and_no_run(ors, echo_server):
+    checked = ors("check", echo_server.url, "--env", "wrong")
+    assert checked.exit_code == 1
+    assert "No environment named 'wrong'" in checked.output
+    ran = ors(
+        "run", echo_server.url, "--env", "wrong", "--model", "m", "--base-url", "http://127.0.0.1:9", "--model-key", "k"
+    )
+    assert ran.exit_code == 1
+    assert "No environment named 'wrong'; this server has: 'echoenvironment'." in _said(ran)
+
+
 def test_missing_key_says_how_to_give_one(ors, split_server):
     result = ors("envs", split_server.url)
     assert result.exit_code == 1

@@ -1,5 +1,7 @@
 """Looking around: the least requests, and hand-written servers that lack or demand something."""
 
+import json
+
 import anyio
 import anyio.lowlevel
 import httpx
@@ -163,7 +165,9 @@ async def test_refusal_that_is_no_missing_route_is_raised_and_not_worked_around(
             with pytest.raises(StatusError, match="Invalid split") as caught:
                 await client.environment().list_tasks("train", *bounds)
             assert caught.value.status == code
-    assert peer.paths() == ["GET /list_environments", "POST /tasks", "POST /task_range"]
+    for_the_message = {"GET /splits", "POST /num_tasks"}
+    asked = [path for path in peer.paths() if path not in for_the_message]
+    assert asked == ["GET /list_environments", "POST /tasks", "POST /task_range"]
 
 
 async def test_server_that_demands_a_session_for_looking_around_gets_one_for_all():
@@ -225,11 +229,11 @@ async def test_id_that_two_threads_give_back_at_one_moment_is_deleted():
 
     async with connected(Peer({"POST /num_tasks": count})) as client:
         await client.environment("env").num_tasks("train")
-        discovery = client._server._discovery
-        [(_, known)] = discovery._sessions.items()
-        discovery._sessions = Contested(discovery._sessions)
-        known.rest = 0.0
-        discovery._give_back(known, None)
+        server = client._server
+        [session] = server.discovery._sessions.values()
+        server.discovery._sessions = Contested(server.discovery._sessions)
+        session.idle_after = 0.0
+        server.discovery._delete_if_idle(session, None)
         with anyio.fail_after(30):
             while client.open_sessions:  # noqa: ASYNC110 - of another thread
                 await anyio.sleep(0.01)
@@ -295,3 +299,117 @@ async def test_id_for_looking_around_that_a_cancelled_question_asked_for_serves_
     assert peer.paths().count("POST /create_session") == 1
     assert peer.paths().count("POST /delete_session") == 1
     assert client.leaked_sessions == 0
+
+
+@pytest.mark.parametrize("claimed", [1_000_001, 10**9, 10**12, 10**30])
+async def test_number_of_tasks_that_a_server_claims_is_bounded_before_any_is_asked_for(claimed):
+    async def task(_):
+        raise AssertionError("asked for a task")
+
+    answers = {"POST /num_tasks": httpx.Response(200, json={"num_tasks": claimed}), "POST /task": task}
+    async with connected(Peer(answers)) as client:
+        with pytest.raises(LimitExceeded, match="tasks=1000000"):
+            await client.environment().list_tasks("train")
+
+
+async def test_range_of_a_split_of_any_size_is_listed():
+    async def task(request):
+        return httpx.Response(200, json={"task": {"n": json.loads(request.content)["index"]}})
+
+    answers = {"POST /num_tasks": httpx.Response(200, json={"num_tasks": 10**12}), "POST /task": task}
+    async with connected(Peer(answers), limits=Limits(tasks=40)) as client:
+        tasks = await client.environment().list_tasks("train", 10, 50)
+        assert [task.spec["n"] for task in tasks] == list(range(10, 50))
+        with pytest.raises(LimitExceeded, match="tasks=40"):
+            await client.environment().list_tasks("train", 10, 51)
+
+
+def spec_only(name="task"):
+    """A server as the standard's page shows it: an episode is started by its task's specification."""
+
+    async def create(request):
+        if "task_spec" in json.loads(request.content):
+            return httpx.Response(200, json={"sid": "s1"})
+        missing = [{"type": "missing", "loc": ["body", "task_spec"], "msg": "field required"}]
+        return httpx.Response(422, json={"detail": missing})
+
+    tasks = {"POST /tasks": numbered(3)} if name == "tasks" else {}
+    single = {"POST /task": httpx.Response(200, json={"task": {"n": 2}})} if name == "task" else {}
+    return Peer({"POST /create": create, **tasks, **single})
+
+
+@pytest.mark.parametrize("route", ["task", "tasks"])
+async def test_server_that_takes_specifications_only_is_used_by_index(route):
+    peer = spec_only(route)
+    async with connected(peer) as client:
+        for _ in range(2):
+            async with client.environment().session(TaskRef("train", 2)) as session:
+                assert (await session.call_tool("go")).text == "gone"
+    specs = [body.get("task_spec") for body in peer.bodies("POST /create")]
+    assert specs == [None, {"n": 2}, {"n": 2}]  # learnt once
+    assert all({"split", "index"}.isdisjoint(body) for body in peer.bodies("POST /create")[1:])
+
+
+async def test_server_that_takes_specifications_only_has_no_task_of_a_wrong_index():
+    async with connected(spec_only("tasks")) as client:
+        with pytest.raises(StatusError, match=r"no task 3 in split 'train', which has 3"):
+            await client.environment().session(TaskRef("train", 3)).__aenter__()
+        assert client.open_sessions == 0
+
+
+def refusing(code=400):
+    """A server that has 64 tasks in "train", and refuses all that is asked of others."""
+
+    async def count(request):
+        there = json.loads(request.content)["split"] == "train"
+        return httpx.Response(200, json={"num_tasks": 64}) if there else httpx.Response(code, json={"detail": "No."})
+
+    refusal = httpx.Response(code, json={"detail": "No."})
+    refused = dict.fromkeys(("POST /task", "POST /tasks", "POST /task_range", "POST /create"), refusal)
+    splits = httpx.Response(200, json=["train", "test"])
+    return Peer({**refused, "POST /num_tasks": count, "GET /splits": splits})
+
+
+@pytest.mark.parametrize("code", [400, 404, 422, 500])
+async def test_task_that_does_not_exist_is_told_with_the_size_of_its_split(code):
+    said = r"no task 64 in split 'train', which has 64"
+    async with connected(refusing(code)) as client:
+        environment = client.environment()
+        for wrong in (environment.get_task("train", 64), environment.list_tasks("train", 60, 65)):
+            with pytest.raises(StatusError, match=said) as caught:
+                await wrong
+            assert (caught.value.status, caught.value.detail) == (code, "No.")
+        if code != 500:  # an exception of its author's, to whom alone it says something
+            with pytest.raises(StatusError, match=said):
+                await environment.session(TaskRef("train", 64)).__aenter__()
+
+
+async def test_split_that_does_not_exist_is_told_with_those_that_do():
+    said = r"no split 'tran'; there are: 'train', 'test'"
+    async with connected(refusing()) as client:
+        environment = client.environment()
+        for wrong in (
+            environment.num_tasks("tran"),
+            environment.get_task("tran", 0),
+            environment.list_tasks("tran"),
+            environment.list_tasks("tran", 0, 5),
+            environment.session(TaskRef("tran", 0)).__aenter__(),
+        ):
+            with pytest.raises(StatusError, match=said):
+                await wrong
+
+
+async def test_split_that_echoes_the_key_does_not_show_it():
+    peer = refusing()
+    peer._answers["GET /splits"] = httpx.Response(200, json=["sk-secret-123"])
+    async with connected(peer, api_key="sk-secret-123") as client:
+        with pytest.raises(StatusError, match="no split 'tran'") as caught:
+            await client.environment().num_tasks("tran")
+    assert "sk-secret-123" not in str(caught.value)
+
+
+async def test_refusal_of_a_task_that_is_there_stays_as_it_is():
+    async with connected(refusing()) as client:
+        for wrong in (client.environment().get_task("train", 63), client.environment().list_tasks("train")):
+            with pytest.raises(StatusError, match="HTTP 400: No"):
+                await wrong

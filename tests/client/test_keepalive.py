@@ -1,4 +1,4 @@
-"""The ledger of open sessions and its thread, against a scripted peer."""
+"""The tracked sessions and their thread, against a scripted peer."""
 
 import asyncio
 import collections
@@ -50,7 +50,7 @@ def test_session_that_is_struck_while_the_client_closes_hinders_nothing():
     peer = Peer()
     keepalive = keepalive_of(peer)
     other = keepalive.register("other")
-    meddler = keepalive._ledger["s1"] = Meddler("s1", None)
+    meddler = keepalive._sessions["s1"] = Meddler("s1", None)
     keepalive.register("last")
     meddler.strike = lambda: keepalive.unregister(other)
     keepalive.close()
@@ -66,7 +66,7 @@ def test_session_that_is_owned_while_the_client_closes_is_deleted_or_refused():
     class Id(str):
         __slots__ = ()
 
-        def __hash__(self):  # called when it is written into the ledger
+        def __hash__(self):  # called when it is registered
             if closing.ident is None:
                 closing.start()
                 closing.join(0.2)
@@ -290,6 +290,28 @@ def test_session_that_was_deleted_before_the_client_closes_is_not_counted_where_
     keepalive.close(0.2)
     assert len(deleted) == 2
     assert (len(keepalive), keepalive.leaked) == (0, 0)
+
+
+def test_session_that_begins_after_its_deletion_is_counted_where_it_cannot_be_deleted_again():
+    deleted, pinged = [], []
+
+    async def delete(_):
+        deleted.append(1)
+        if len(deleted) > 1:
+            raise httpx.ReadError("reset")
+        return httpx.Response(200, json={"sid": "s1"})
+
+    async def ping(_):
+        pinged.append(1)
+        there = len(pinged) > 1
+        return httpx.Response(200 if there else 404, json={"detail": "Active environment not found"})
+
+    keepalive = keepalive_of(Peer({"POST /delete": delete, "POST /ping": ping}))
+    tracked = keepalive.register("s1")
+    tracked.create_pending = tracked.create_sent = True
+    keepalive.close(1.5)
+    assert len(deleted) > 1
+    assert keepalive.leaked == 1
 
 
 async def never(_):

@@ -421,7 +421,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "ors_client/_lifecycle/limiter: permits are not given back",
-        "            self._source.release(self)",
+        "            limiter.release(self)",
         "            pass",
         "`max_sessions` sessions, and then none",
         (*_in(_CLIENT, "session", "client"), *_LIFE),
@@ -456,8 +456,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "ors_client/_lifecycle/server: both ways for secrets, always",
-        "self._takes_body_secrets = False\n        return header",
-        "pass\n        return header",
+        "self._takes_body_secrets = await self.version() is None",
+        "await self.version()",
         "openreward answers 422 to a session with secrets",
         _LIFE,
     ),

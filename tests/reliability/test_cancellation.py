@@ -1,17 +1,19 @@
 """A session that is cancelled, however and at whatever await, is deleted on the server while its client goes on."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
 import trio
-from aftermath import NO_PINGS, nothing_left_async, slow
+from aftermath import NO_PINGS, nothing_left, nothing_left_async, slow
 from servers import Server
 
-from fixtures.proxy import FaultProxy, Rule, Silence
-from ors_client import AsyncClient, Task, Timeouts
+from fixtures.proxy import FaultProxy, ResetAfterForward, ResetAfterRead, ResetBeforeRead, Rule, Silence
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, RetryPolicy, Task, TaskRef, Timeouts
 
 # httpx's own generators, where a request is cancelled while it is sent; trio alone complains.
 pytestmark = [
@@ -21,6 +23,7 @@ pytestmark = [
 
 CLOSE = 15.0  # the limit within which a session has to be gone
 LIMITS = Timeouts(close=CLOSE)
+FAST = RetryPolicy(attempts=5, first_delay=0.02, max_delay=0.1)
 
 Episode = Callable[[], Awaitable[object]]
 Reached = Callable[[], Awaitable[object]]
@@ -264,3 +267,32 @@ def test_session_cancelled_at_any_step_under_trio_is_deleted(ours: Server) -> No
         return step
 
     assert anyio.run(main, backend="trio") > 10
+
+
+@pytest.mark.slow
+def test_episodes_that_are_cancelled_while_connections_break_leave_nothing(ours: Server, backend: str) -> None:
+    """Three of ten connections are reset, and three hundred episodes are cancelled, each at a moment of its own."""
+    moments = random.Random(11)
+
+    async def play(environment: AsyncEnvironment, limiter: anyio.CapacityLimiter, seconds: float) -> None:
+        async with limiter:
+            with suppress(ORSError), anyio.move_on_after(seconds):
+                async with environment.session(TaskRef("train", 0)) as session:
+                    while True:
+                        await session.call_tool("step")
+
+    async def main(url: str) -> int:
+        limiter = anyio.CapacityLimiter(24)
+        async with AsyncClient(url, retry=FAST, timeout=Timeouts(close=30.0)) as client:
+            environment = client.environment("counterenvironment")
+            async with anyio.create_task_group() as group:
+                for _ in range(300):
+                    group.start_soon(play, environment, limiter, moments.uniform(0.0, 1.0))
+        return client.leaked_sessions
+
+    with FaultProxy(ours.url, seed=11) as proxy:
+        for fault in (ResetBeforeRead(), ResetAfterRead(), ResetAfterForward()):
+            proxy.add(Rule(None, None, fault, times=None, probability=0.11))
+        assert anyio.run(main, proxy.url, backend=backend) == 0
+        assert proxy.count("POST", "/create") > 30
+    nothing_left(ours, within=30)

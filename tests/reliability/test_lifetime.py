@@ -153,7 +153,7 @@ def test_delete_that_fails_is_repeated_in_the_background(ours: Server) -> None:
         with client.environment("counterenvironment").session(TaskRef("train", 0)) as session:
             session.get_prompt()
         until(lambda: session.session_id not in ours.live(), within=15, what="The deletion")
-        until(lambda: client.open_sessions == 0, within=15, what="The ledger's end")
+        until(lambda: client.open_sessions == 0, within=15, what="No tracked session")
         assert client.leaked_sessions == 0
 
 
