@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -29,6 +31,8 @@ from pydantic import (
     model_serializer,
 )
 from typing_extensions import TypeAliasType
+
+logger = logging.getLogger(__name__)
 
 JSONValue = TypeAliasType("JSONValue", "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None")
 """Anything that JSON can say."""
@@ -51,7 +55,15 @@ def _finite_or_none(value: object) -> object:
         number = float(value) if isinstance(value, str) else value
     except ValueError:
         return value  # left to the field, which refuses it
-    return None if isinstance(number, float) and not math.isfinite(number) else number
+    if isinstance(number, float) and not math.isfinite(number):
+        _warn_of_reward()
+        return None
+    return number
+
+
+@cache
+def _warn_of_reward() -> None:
+    logger.warning("A server gave a reward that is NaN or infinite, which counts as none. Said once.")
 
 
 def _or(default: object) -> BeforeValidator:

@@ -1,18 +1,26 @@
 """What a rollout is worth: the rewards of its steps reduced to the one number that an optimiser sees, or to none.
 
 Pure arithmetic over what happened; knows nothing of servers and trainers. Its one rule: what was not scored is `None`,
-never a guessed zero, and neither is what the infrastructure broke.
+never a guessed zero, and neither is what the infrastructure broke, nor what a trainer can't hold in its float32.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 Reduction = Literal["last", "sum", "mean", "max"]
 OnFailure = Literal["unscored", "keep"] | float
+
+_LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]  # of float32; beyond it a trainer's weights become NaN
+
+
+def is_usable(reward: float) -> bool:
+    """Tell whether a trainer can compute with a reward."""
+    return abs(reward) <= _LARGEST  # false for NaN, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +70,15 @@ class Scoring:
             return None
         if failed and not isinstance(self.on_failure, str):
             return float(self.on_failure)
-        seen = [reward for reward in rewards if reward is not None]
+        seen = [reward for reward in rewards if reward is not None and is_usable(reward)]
         value = self._reduce(seen) if seen else self.unscored
         if value is None:
             return None
         if self.clamp is not None:
             low, high = _bounds(self.clamp)
             value = min(max(value, low), high)
-        return value if finished or failed else value - self.unfinished_penalty
+        value = value if finished or failed else value - self.unfinished_penalty
+        return value if is_usable(value) else None
 
     def _reduce(self, seen: list[float]) -> float:
         match self.reward:
@@ -89,4 +98,4 @@ def _bounds(clamp: tuple[float | None, float | None]) -> tuple[float, float]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_usable(value)

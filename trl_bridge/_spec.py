@@ -279,9 +279,14 @@ class OpenRewardSpec:
             args: A `GRPOConfig`.
 
         Raises:
-            ValueError: There are fewer tasks than a batch has prompts.
+            ValueError: There are fewer tasks than a batch has prompts, or than `num_tasks`.
         """
         check_batch(len(self.train_dataset), args)
+        if self._num_tasks is not None and len(self._tasks) < self._num_tasks:
+            raise ValueError(
+                f"num_tasks={self._num_tasks}, but split {self._handle.settings.split!r} has {len(self._tasks)} tasks; "
+                "ask for no more than that, or leave num_tasks out for all."
+            )
 
     def attach(self, trainer: Any) -> None:
         """Let a trainer's rollouts wait for their environments together, from the first batch on.

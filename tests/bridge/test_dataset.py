@@ -100,7 +100,9 @@ def test_column_of_one_type_keeps_it(values, feature):
         [{"a": 1}, {"b": "x"}],
         [[{"a": 1}], [{"b": 2}]],
         [[1], ["a"]],
-        [[[1]], [[2]]],
+        [[[1]], [["a"]]],
+        [{"a": 1}, {"a": 0.5}],
+        [{"_type": "Value"}],
     ],
 )
 def test_column_that_arrow_would_change_is_json_text(values):
@@ -113,7 +115,7 @@ def test_column_that_arrow_would_change_is_json_text(values):
 def test_missing_key_is_none():
     rows = dataset({"x": 1, "y": {"a": 1}}, {}, {"y": None})
     assert rows["x"][:] == [1, None, None]
-    assert rows["y"][:] == ['{"a": 1}', None, None]
+    assert rows["y"][:] == [{"a": 1}, None, None]
 
 
 def test_nan_stays_nan_beside_none():
@@ -241,3 +243,39 @@ def test_fingerprint_tells_order_and_content_apart_but_not_key_order():
     assert fingerprint(base) == fingerprint(tasks({"b": [2], "a": 1}, {"a": 2}))
     others = [base[::-1], base[:1], tasks({"a": 1, "b": [3]}, {"a": 2}), tasks({"a": 1, "b": [2]}, {"a": "2"}), []]
     assert len({fingerprint(other) for other in [base, *others]}) == 6
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"a": 1, "b": "x"}, {"a": 2, "b": None}],
+        [[{"a": 1}, {"a": 2}], [], [{"a": 3}], None],
+        [[[1, 2], []], [[3]]],
+        [{"a": {"b": [{"c": True}]}}, {"a": {"b": []}}],
+    ],
+)
+def test_nested_values_of_one_shape_are_typed_as_from_list_types_them(values):
+    import datasets
+
+    rows = dataset(*({"x": value} for value in values))
+    plain = datasets.Dataset.from_list([{"x": value} for value in values])
+    assert rows.features["x"] == plain.features["x"]
+    assert list(rows["x"]) == list(plain["x"]) == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"a": 1}, {"b": 1}],
+        [{"a": 1}, {"a": "x"}],
+        [[{"a": 1}, {"b": 1}]],
+        [{"a": 1}, {}],
+        [{"a\0": 1}],
+        [[[1], ["x"]]],
+        [{"a": 1}, [1]],
+    ],
+)
+def test_nested_values_of_other_shapes_are_json_text(values):
+    rows = dataset(*({"x": value} for value in values))
+    assert rows.features["x"].dtype == "string"
+    assert [json.loads(value) for value in rows["x"]] == values

@@ -137,6 +137,7 @@ def test_metrics_say_what_the_rollouts_met(make, proxy):
         "environment/cut/calls": 0.25,
         "environment/calls": 0.75,
         "environment/late_calls": 0.5,
+        "environment/zero_variance": 0.0,
         "environment/sessions_open": pytest.approx(1, abs=3),  # deletions are on their way
     }
     assert log.extra["status"] == ["scored", "cut: calls", "failed: OutcomeUnknown", "unscored"]
@@ -153,3 +154,31 @@ def test_kind_of_failure_stays_in_the_metrics_once_it_was_met(make, proxy):
     log = Log()
     spec.reward_funcs(environments=[environment], **log.arguments())
     assert log.metrics["environment/failed/StatusError"] == 0.0
+
+
+def test_reward_that_float32_cannot_hold_counts_as_none_is_counted_and_told_of_once(make, caplog):
+    spec, environments = make(4)
+    for environment, reward in zip(environments, (1e39, -1e300, 3e38, 0.5), strict=True):
+        environment.step(reward=reward)
+    log = Log()
+    assert spec.reward_funcs(environments=environments, **log.arguments()) == [None, None, 3e38, 0.5]
+    assert log.extra["status"] == ["unscored", "unscored", "scored", "scored"]
+    assert log.metrics["environment/unusable_rewards"] == 0.5
+    (told,) = [record.getMessage() for record in caplog.records if "float32" in record.getMessage()]
+    assert "1e+39" in told
+
+
+def test_groups_whose_scored_rewards_are_all_equal_are_counted(make):
+    spec, environments = make(4)
+    for environment, task in zip(environments, (0, 0, 1, 1), strict=True):
+        environment.reset(task_index=task)
+    log = Log()
+    spec.reward_funcs(environments=environments, environment=["a", "a", "b", "b"], **log.arguments())
+    assert log.metrics["environment/zero_variance"] == 1.0
+    for environment, reward in zip(environments, (0.5, 0.25), strict=False):
+        environment.reset(task_index=0)
+        environment.step(reward=reward)
+    log = Log()
+    spec.reward_funcs(environments=environments, environment=["a", "a", "b", "b"], **log.arguments())
+    assert log.metrics["environment/zero_variance"] == 0.5
+    assert [log.metrics[f"environments/{name}/zero_variance"] for name in "ab"] == [0.0, 1.0]

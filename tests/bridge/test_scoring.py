@@ -80,3 +80,21 @@ def test_unfinished_penalty_spares_rollouts_that_failed():
 def test_scoring_refuses_what_makes_no_sense_and_names_it(arguments, named):
     with pytest.raises(ValueError, match=named):
         Scoring(**arguments)
+
+
+@pytest.mark.parametrize("reduction", ["last", "sum", "mean", "max"])
+def test_rewards_that_float32_cannot_hold_count_as_none(reduction):
+    scoring = Scoring(reward=reduction)
+    assert score(scoring, [1e308, 1e308]) is None
+    assert score(scoring, [0.5, 1e39, -1e39, math.inf, math.nan]) == 0.5
+    assert score(scoring, [3e38]) == 3e38
+
+
+def test_sum_that_float32_cannot_hold_is_none():
+    assert score(Scoring(reward="sum"), [3e38, 3e38]) is None
+    assert score(Scoring(reward="sum", clamp=(None, 1.0)), [3e38, 3e38]) == 1.0
+
+
+def test_options_that_float32_cannot_hold_are_errors():
+    with pytest.raises(ValueError, match="on_failure"):
+        Scoring(on_failure=1e39)

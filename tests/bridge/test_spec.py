@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.proxy import FaultProxy
+from fixtures.proxy import FaultProxy, Rule, Status
 from ors_client import ClientStateError, EnvironmentNotFound, Layout, RetryPolicy, Task
 from trl_bridge import OpenRewardSpec
 from trl_bridge._runtime.runtime import RuntimeHandle, connect
@@ -554,3 +554,18 @@ def test_attempts_are_as_many_as_the_policy_says(ours):
         with pytest.raises(Exception, match="502"):
             _ = spec.train_dataset
         assert proxy.count("GET", "/list_environments") == 1
+
+
+def test_check_names_the_size_of_a_split_that_has_fewer_than_num_tasks(ours, make_spec, tmp_path):
+    from trl import GRPOConfig
+
+    spec = make_spec(ours.url, env_name="beta", num_tasks=99)
+    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=4, num_generations=2, **QUIET)
+    with pytest.raises(ValueError, match="num_tasks=99, but split 'train' has 10 tasks"):
+        spec.check(args)
+
+
+def test_toolset_that_the_server_refuses_is_an_error_before_training(proxy, make_spec):
+    proxy.add(Rule("POST", "/create", Status(400), times=None))
+    with pytest.raises(ValueError, match="toolset='none'"):
+        _ = make_spec(proxy.url, env_name="beta", toolset="none").environment_factory

@@ -110,8 +110,23 @@ def test_alias_is_a_public_name_by_a_stable_rule(wire, alias):
 
 def test_colliding_aliases_are_numbered_in_the_servers_order():
     assert names("a-b", "a.b", "a_b", "a_b_2", "reset", "tool_reset") == [
-        *("a_b", "a_b_2", "a_b_3", "a_b_2_2", "tool_reset", "tool_reset_2")
+        *("a_b_3", "a_b_4", "a_b", "a_b_2", "tool_reset_2", "tool_reset")
     ]
+
+
+def test_name_that_needs_no_change_means_itself_and_the_others_go_round_it():
+    assert names("files.read", "files_read", "files-read") == ["files_read_2", "files_read", "files_read_3"]
+    assert names("read", "read") == ["read", "read_2"]
+
+
+def test_arguments_without_keywords_are_those_of_the_signature_in_order():
+    environment = adapter(ToolSpec(name="t", input_schema=of("a", "from")))
+    for call in (environment.t, functools.partial(type(environment).t, environment)):
+        assert call("x", "y") == call("x", arg_from="y") == ("t", {"a": "x", "from": "y"})
+        with pytest.raises(TypeError, match=r"^t\(\) takes 2 arguments, but 3 were given"):
+            call("x", "y", "z")
+        with pytest.raises(TypeError, match=r"^t\(\) got multiple values for argument 'a'"):
+            call("x", a="y")
 
 
 def test_aliases_that_differ_by_case_stay():
@@ -402,10 +417,14 @@ def test_trl_finds_the_function_and_gets_the_dict():
 def test_callable_tool_answers_like_the_bound_function():
     environment = adapter(ToolSpec(name="t", description="Do.", input_schema=params({"from": {"type": "integer"}})))
     function = type(environment).t.__get__(environment)
-    for attribute in ("__name__", "__doc__", "__annotations__"):
+    for attribute in ("__name__", "__doc__"):
         assert getattr(environment.t, attribute) == getattr(function, attribute)
+    # transformers would put a return type of the function before the model; scripts read it from the instance's.
+    assert environment.t.__annotations__ == {**function.__annotations__, "return": str}
     assert inspect.signature(environment.t) == inspect.signature(function)
-    assert json_schema(environment.t) == json_schema(function)
+    shown = json_schema(environment.t)
+    assert shown["function"].pop("return") == {"type": "string"}
+    assert shown == json_schema(function)
 
 
 def test_callable_tools_are_told_apart_by_identity():

@@ -520,8 +520,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         f"{_SCORING}: a null reward erases an earlier one",
-        "seen = [reward for reward in rewards if reward is not None]",
-        "seen = [reward for reward in rewards[-1:] if reward is not None]",
+        "seen = [reward for reward in rewards if reward is not None and is_usable(reward)]",
+        "seen = [reward for reward in rewards[-1:] if reward is not None and is_usable(reward)]",
         "an unscored last call loses the score",
         _in(_BRIDGE, "scoring", "rollout", "rewards"),
     ),
@@ -576,8 +576,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         f"{_TOOLS}: left-out arguments are sent",
-        "self._call(self._tool, kwargs)",
-        'self._call(self._tool, {**dict.fromkeys(self["function"]["parameters"].get("properties", {})), **kwargs})',
+        "_with_positional(self, args, kwargs))",
+        '{**dict.fromkeys(self["function"]["parameters"].get("properties", {})), **kwargs})',
         "a tool gets nulls that nobody gave",
         _in(_BRIDGE, "tools", "rollout"),
     ),

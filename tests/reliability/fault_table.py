@@ -368,9 +368,9 @@ def _silence() -> Iterator[Row]:
         "silent_after_head",
         Silence(None, "after_headers"),
         {
-            "read": Expected(DeadlineExceeded, executions=0, limit="response"),
+            "read": Expected(DeadlineExceeded, executions=0, limit="silence"),
             "open": Expected(DeadlineExceeded, executions=0, limit="silence"),
-            "setup": Expected(requests=2),
+            "setup": Expected(DeadlineExceeded, executions=0, limit="silence"),
             "create": Expected(requests=2, sessions=2),
             "call": Expected(OutcomeUnknown),
             "ping": Expected(requests=None),

@@ -57,29 +57,32 @@ class BoundTool:
 
 
 def bind(specs: Sequence[ToolSpec], *, reserved: Collection[str]) -> tuple[BoundTool, ...]:
-    """Give every tool an alias, in the server's order.
+    """Give every tool an alias, in the server's order. One that needs no change keeps its name: it means itself.
 
     Args:
         specs: The tools as the server lists them.
         reserved: Names that the environment's class has for itself.
     """
-    taken = set(reserved)
+    spelt = {spec.name: _spelling(spec.name, prefix="tool_", reserved=reserved) for spec in specs}
+    free = {name for name, spelling in spelt.items() if spelling == name}
+    taken = {*reserved, *free}
     bound: list[BoundTool] = []
     for spec in specs:
-        name = _unique(_spelling(spec.name, prefix="tool_", reserved=reserved), taken)
-        bound.append(_bound(spec, name))
+        keeps = spec.name in free
+        free.discard(spec.name)  # listed twice, the second goes round the first
+        bound.append(_bound(spec, spec.name if keeps else _unique(spelt[spec.name], taken)))
     return tuple(bound)
 
 
 def method(tool: BoundTool, call: str = "_call") -> types.FunctionType:
     """Make the function that stands for a tool on the environment's class.
 
-    Calling it calls `self.<call>(tool, kwargs)`. Its signature takes keywords only, in the server's order, and has no
-    return type: `get_json_schema` would put that before the model.
+    Calling it calls `self.<call>(tool, kwargs)`. Its signature has the parameters in the server's order and no return
+    type: `get_json_schema` would put that before the model.
     """
 
-    def function(self: Any, /, **kwargs: object) -> object:
-        return getattr(self, call)(tool, kwargs)
+    def function(self: Any, /, *args: object, **kwargs: object) -> object:
+        return getattr(self, call)(tool, _with_positional(described, args, kwargs, skip=1))
 
     known = parameters(tool.schema["function"]["parameters"])
     spellings = _spellings(parameter.name for parameter in known)
@@ -94,7 +97,7 @@ def method(tool: BoundTool, call: str = "_call") -> types.FunctionType:
             *(
                 inspect.Parameter(
                     spellings[parameter.name],
-                    inspect.Parameter.KEYWORD_ONLY,
+                    inspect.Parameter.KEYWORD_ONLY,  # with a default before one without, they could not be others
                     default=inspect.Parameter.empty if parameter.required else parameter.schema.get("default"),
                     annotation=parameter.hint,
                 )
@@ -128,12 +131,12 @@ class CallableTool(dict[str, Any]):
         described.__name__ = described.__qualname__ = tool.name
         described.__module__ = None  # Python's errors about bad arguments, which the model reads, would name it
         described.__doc__ = function.__doc__
-        described.__annotations__ = function.__annotations__
+        described.__annotations__ = {**function.__annotations__, "return": str}
         described.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
-    def __call__(self, /, **kwargs: object) -> object:
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
         """Call the tool."""
-        return self._call(self._tool, kwargs)
+        return self._call(self._tool, _with_positional(self, args, kwargs))
 
     def __eq__(self, other: object, /) -> bool:
         return self is other
@@ -145,6 +148,26 @@ class CallableTool(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"<CallableTool {self._tool.name}>"
+
+
+def _with_positional(
+    function: Any, args: Sequence[object], kwargs: dict[str, object], *, skip: int = 0
+) -> dict[str, object]:
+    """Return the keyword arguments, and those without a keyword under the names of the function's parameters.
+
+    Raises:
+        TypeError: There are more than parameters, or one is given twice.
+    """
+    if not args:
+        return kwargs
+    names = list(function.__signature__.parameters)[skip:]
+    if len(args) > len(names):
+        raise TypeError(f"{function.__name__}() takes {len(names)} arguments, but {len(args)} were given.")
+    given = dict(zip(names, args, strict=False))
+    for name in given:
+        if name in kwargs:
+            raise TypeError(f"{function.__name__}() got multiple values for argument {name!r}.")
+    return {**given, **kwargs}
 
 
 def _bound(spec: ToolSpec, name: str) -> BoundTool:

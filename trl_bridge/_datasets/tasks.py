@@ -42,6 +42,7 @@ RESERVED_COLUMNS = frozenset(
 
 _NO_IMAGES = "A prompt with images can't stand in a dataset; let each episode's reset hand it out."
 _LARGEST_INT = 2**63
+_DEEPEST = 32  # levels of lists and dicts that a column is typed by
 _LARGEST_EXACT_FLOAT = 2**53  # whole numbers up to here are the same as float and as int
 
 
@@ -59,8 +60,9 @@ def build(
         tasks: Each must know its index.
         split: Goes into every row, so that one set of environments serves training and evaluation; `None` puts each
             task's own there.
-        include_metadata: Whether to add a column per key of the task specs. Scalars of one type and lists of them stay
-            as they are; a column of anything else holds each value as JSON text. A missing key is `None`, like null.
+        include_metadata: Whether to add a column per key of the task specs. Values of one shape stay as they are:
+            scalars of one type, dicts with the same keys, lists of either; a column of anything else holds each value
+            as JSON text. A missing key is `None`, like null.
         environment: Goes into a column of that name, by which TRL picks one of several factories; a sequence has one
             for every task.
         prompts: A text, or a conversation, per task; by default an empty user turn, to which TRL appends what `reset`
@@ -95,8 +97,7 @@ def build(
         features["environment"] = datasets.Value("string")
     if include_metadata:
         for key, name in column_names(key for task in tasks for key in task.spec).items():
-            columns[name], dtype, is_list = _typed([task.spec.get(key) for task in tasks])
-            features[name] = datasets.List(datasets.Value(dtype)) if is_list else datasets.Value(dtype)
+            columns[name], features[name] = _typed([task.spec.get(key) for task in tasks])
     return _dataset(columns, datasets.Features(features))
 
 
@@ -205,18 +206,47 @@ def _is_text(message: dict[str, Any]) -> bool:
     return isinstance(message.get("content"), str)
 
 
-def _typed(values: list[Any]) -> tuple[list[Any], str, bool]:
-    """Return the values as a column keeps them, Arrow's type, and whether it is that of a list's items."""
+def _typed(values: list[Any]) -> tuple[list[Any], Any]:
+    """Return the values as a column keeps them, and its feature: JSON text where Arrow would not give them back."""
+    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `build`
+
+    if all(value is None or value == [] for value in values) and any(value == [] for value in values):
+        return values, datasets.List(datasets.Value("string"))  # nothing says what the lists would hold
+    if (feature := _feature(values)) is not None:
+        return values, feature
+    return [None if value is None else json_text(value) for value in values], datasets.Value("string")
+
+
+def _feature(values: Iterable[Any], depth: int = 0, *, exact: bool = False) -> Any:
+    """Return the feature that keeps every one of these values as it is, if there is one: `Dataset.from_list`'s.
+
+    Whole numbers beside others become floats, but not where values must stay `exact`, as they do within dicts.
+    """
+    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `build`
+
     present = [value for value in values if value is not None]
     if not present:
-        return values, "null", False
+        return datasets.Value("null")
     if (dtype := _scalar_type(present)) is not None:
-        return values, dtype, False
-    if all(isinstance(value, list) for value in present):
-        items = [item for value in present for item in cast("list[Any]", value) if item is not None]
-        if (dtype := _scalar_type(items) if items else "string") is not None:
-            return values, dtype, True
-    return [None if value is None else json_text(value) for value in values], "string", False
+        mixed = exact and dtype == "float64" and any(isinstance(value, int) for value in present)
+        return None if mixed else datasets.Value(dtype)
+    if depth < _DEEPEST and all(isinstance(value, list) for value in present):
+        items = _feature((item for value in present for item in value), depth + 1, exact=exact)
+        return None if items is None else datasets.List(items)
+    if depth < _DEEPEST and all(isinstance(value, dict) for value in present):
+        return _fields(present, depth + 1)
+    return None
+
+
+def _fields(values: list[dict[str, Any]], depth: int) -> dict[str, Any] | None:
+    """Return the features of dicts by key, if all have the same keys: Arrow would give each all keys of all."""
+    keys = values[0].keys()
+    if not keys or any(value.keys() != keys for value in values):
+        return None
+    if any(not key or key == "_type" or _column(key) != key for key in keys):  # `datasets` marks features by `_type`
+        return None
+    fields = {key: _feature((value[key] for value in values), depth, exact=True) for key in keys}
+    return None if None in fields.values() else fields
 
 
 def _scalar_type(values: Sequence[Any]) -> str | None:

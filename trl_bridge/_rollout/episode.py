@@ -39,7 +39,7 @@ from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.rollout_upload import text_only
 from trl_bridge._runtime.runtime import Runtime
 from trl_bridge._runtime.servers import Server
-from trl_bridge._scoring import Scoring
+from trl_bridge._scoring import Scoring, is_usable
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Episode:
         self.runtime = runtime
         settings = runtime.settings
         recorder = BlockRecorder(images=settings.record_images) if settings.record else None
+        self.unusable_rewards = 0
         self.log = EpisodeLog(split=task.split, index=task.index, block_recorder=recorder)
         self.speculative = speculative
         self.task = task
@@ -320,6 +321,10 @@ class Episode:
             self.log.show(OVER)
             self.end(cut="seconds")
             return OVER
+        if output.reward is not None and not is_usable(output.reward):
+            self.unusable_rewards += 1
+            self.runtime.warn_of_reward(name, output.reward)
+            output = output.model_copy(update={"reward": None})
         entry.add_output(output)
         content = self._show(output.blocks, images=self.runtime.settings.images)
         if output.finished:

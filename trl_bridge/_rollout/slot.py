@@ -76,6 +76,7 @@ class RolloutSlot:
     def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
         self.handle = handle
         self.state = SlotState()
+        self.attached = False  # whether the trainer leaves out what other reward functions give a failed rollout
         self._tools = tools
         self._dispatched: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
@@ -89,6 +90,29 @@ class RolloutSlot:
     def reward(self) -> float | None:
         """What the current episode is worth."""
         return reward(self.log, self.handle.settings.scoring)
+
+    @property
+    def unusable_rewards(self) -> int:
+        """How many rewards of the episode at hand count as none, as float32 can't hold them."""
+        now = self.state.now
+        return now.episode.unusable_rewards if now is not None else 0
+
+    @property
+    def teaches_nothing(self) -> bool:
+        """Whether the infrastructure broke the episode at hand, and no reward function's value of it may count."""
+        return self.log.failure is not None and self.handle.settings.scoring.on_failure == "unscored"
+
+    def warn_unless_attached(self) -> None:
+        """Say once that other reward functions' values of a failed rollout count, where nothing leaves them out."""
+        runtime = self.runtime
+        if self.attached or runtime is None or runtime.unattached_warned or not self.teaches_nothing:
+            return
+        runtime.unattached_warned = True
+        logger.warning(
+            "A rollout %s, and its trainer is not attached: if there are other reward functions, what they gave it "
+            "counts in this batch. spec.attach(trainer) before training leaves failed rollouts out. Said once.",
+            self.log.status,
+        )
 
     @property
     def seconds(self) -> float:

@@ -67,6 +67,9 @@ async def discover_tools(
     """Return the tools of all these tasks, by name, in the server's order; each task costs a short session.
 
     Where no task can say, these are the environment's own tools.
+
+    Raises:
+        ValueError: The server has no such toolset, and every reset would fail.
     """
 
     async def look(task: TaskRef) -> list[ToolSpec] | None:
@@ -74,6 +77,8 @@ async def discover_tools(
             async with environment.session(task, secrets=secrets, toolset=toolset) as session:
                 return await session.list_tools()
         except ORSError as error:
+            if toolset is not None and isinstance(error, StatusError) and error.status in (400, 422):
+                raise ValueError(f"The server refuses toolset={toolset!r}: {error.detail}") from error
             logger.warning("The tools of task %d in %r could not be listed: %s", task.index, task.split, error)
             return None
 

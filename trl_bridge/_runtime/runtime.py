@@ -55,6 +55,7 @@ class Runtime:
         tools_logged: Names of tools that the model does not know.
         endings: Kinds of failures and cuts that occurred.
         unscored_warned: Whether a batch without any reward was warned of.
+        unattached_warned: Whether it was said that a failed rollout's other rewards count.
         running: Episodes that have not ended.
         task_specs: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
@@ -69,6 +70,8 @@ class Runtime:
         self.tools_logged: set[str] = set()
         self.endings: set[str] = set()
         self.unscored_warned = False
+        self.unattached_warned = False
+        self._reward_warned = False
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()
         self.environment = settings.name
@@ -135,6 +138,17 @@ class Runtime:
             yield True
         finally:
             self._limit.release()
+
+    def warn_of_reward(self, tool: str, reward: float) -> None:
+        """Say once that a reward can't be used."""
+        if not self._reward_warned:
+            self._reward_warned = True
+            logger.warning(
+                "%r gave the reward %g, which float32 can't hold; it counts as none. Said once; the metric "
+                "environment/unusable_rewards has the share of such rollouts.",
+                tool,
+                reward,
+            )
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `coroutine` in the background; closing waits for it."""

@@ -24,6 +24,7 @@ from trl_bridge._chat.tools import BoundTool
 from trl_bridge._rollout.environment import bound_tool, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
 
+from . import ranks
 from .prefetch import Prefetcher
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,11 @@ _PREFETCHER = "_trl_bridge_look_ahead"
 _UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
 
 
-def attach(trainer: Any, *, look_ahead: bool = False) -> None:
-    """Make a trainer's resets and calls concurrent. Once is enough; a trainer that is not recognised stays as it is.
+def attach(trainer: Any, *, look_ahead: bool = False) -> bool:
+    """Make a trainer's resets and calls concurrent, and let nothing that failed teach it anything.
+
+    Once is enough; a trainer that is not recognised stays as it is. Returns whether its ranks agree on each batch from
+    now on, and did not before.
 
     Args:
         trainer: A `GRPOTrainer`, or one derived from it.
@@ -44,23 +48,28 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> None:
     if hasattr(trainer, _MARK):
         if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _PREFETCHER):
             logger.warning("look_ahead has no effect: the trainer was attached without it; attach it before it trains.")
-        return
+        return False
     missing = _unknown(trainer)
     setattr(trainer, _MARK, not missing)
     if missing:
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
-        return
+        return False
     if look_ahead:
         setattr(trainer, _PREFETCHER, _make_prefetcher(trainer))
     trainer._generate_and_score_completions = _with_prefetched_resets(trainer, getattr(trainer, _PREFETCHER, None))
     trainer._tool_call_loop = _with_eager_calls(trainer)
+    if missing := ranks.unknown(trainer):
+        effect = "what other reward functions give a failed rollout counts, and metrics are averages over ranks"
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, effect)
+        return False
+    trainer._calculate_rewards = ranks.with_failures_unscored(trainer)
+    return True
 
 
-def attach_to_owner(log_metric: object) -> None:
-    """Attach to the trainer whose bound method `log_metric` is, if it is one that runs environments."""
+def owner_of(log_metric: object) -> Any:
+    """Return the trainer whose bound method `log_metric` is, if it is one that runs environments."""
     trainer = getattr(log_metric, "__self__", None)
-    if hasattr(trainer, "environment_factories"):
-        attach(trainer)
+    return trainer if hasattr(trainer, "environment_factories") else None
 
 
 def _unknown(trainer: Any) -> str:
@@ -99,6 +108,7 @@ def _with_prefetched_resets(trainer: Any, prefetcher: Prefetcher | None) -> Call
         training, slots = trainer.model.training, list[RolloutSlot]()
         for slot, row in _slots_for_rows(trainer, signature.bind(*args, **kwargs).arguments["inputs"]):
             slot.prefetch(row, ready=prefetcher.take(slot, row) if training and prefetcher is not None else None)
+            slot.attached = True
             slots.append(slot)
         try:
             scored = score(*args, **kwargs)

@@ -17,6 +17,7 @@ from ors_client._shared import wait
 from trl_bridge._chat.conversation import from_chat
 from trl_bridge._rollout.environment import slot_of, tool_names
 from trl_bridge._runtime.runtime import Runtime
+from trl_bridge._scoring import is_usable
 
 from .rewards import LogMetric
 
@@ -73,7 +74,7 @@ def group_reward(
             logger.warning("The rollouts of one task were not scored beside each other: %s", error)
             continue
         for member, score in zip(members, scores, strict=True):
-            rewards[member] = score
+            rewards[member] = score if score is None or is_usable(score) else None
     if log_metric is not None and scoring:
         log_metric("environment/group_scoring_failed", failed / len(scoring))
     return rewards

@@ -16,7 +16,8 @@ from trl_bridge._chat.conversation import final_answer
 from trl_bridge._rollout.environment import owns_reward, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
 
-from .concurrency import attach_to_owner
+from . import ranks
+from .concurrency import attach, owner_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def environment_reward(
         completions: What the model said; its last message goes to the terminal tool, where that is asked for.
         environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
             too.
-        log_metric: TRL's, if it hands one; the trainer behind it makes its further resets and calls concurrently.
+        log_metric: TRL's, if it hands one; the trainer behind it is attached to, from its next batch on.
         log_extra: TRL's, if it hands one.
 
     Raises:
@@ -60,10 +61,19 @@ def environment_reward(
     _answer(slots, completions)
     rewards = [slot.reward if slot is not None else None for slot in slots]
     ours = [slot for slot in slots if slot is not None]
+    trainer = owner_of(log_metric)
+    for slot in ours:
+        if trainer is None or len(trainer.reward_funcs) > 1:
+            slot.warn_unless_attached()
     if log_metric is not None and ours:
-        attach_to_owner(log_metric)
-        for name, value in (_metrics(ours) | _metrics_by_name(slots, environment or ())).items():
+        names = environment or [None] * len(slots)
+        groups = ranks.grouped_rewards(environments, names)
+        metrics = _metrics(ours) | _metrics_by_name(slots, environment or ()) | ranks.zero_variance(groups)
+        for name, value in metrics.items():
             log_metric(name, value)
+    # On each rank, whether it has rollouts of ours or not: what they do together they all have to do.
+    if trainer is not None and attach(trainer):
+        ranks.agree(trainer, environments, environment or [None] * len(slots))
     _warn_without_rewards(ours)
     if log_extra is not None and ours:
         log_extra("status", [slot.log.status if slot is not None else None for slot in slots])
@@ -123,6 +133,8 @@ def _metrics(slots: Sequence[RolloutSlot]) -> dict[str, float]:
     logs = [slot.log for slot in slots]
     runtimes = {slot.runtime for slot in slots} - {None}
     endings = Counter(log.status.replace(": ", "/") for log in logs if log.failure or log.cut)
+    if unusable := sum(slot.unusable_rewards > 0 for slot in slots):
+        endings["unusable_rewards"] = unusable
     for runtime in runtimes:
         if runtime is not None:
             runtime.endings.update(endings)
