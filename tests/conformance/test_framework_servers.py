@@ -59,7 +59,7 @@ def test_task_is_picked_from_the_list(environment, index):
 
 @pytest.mark.parametrize("index", [70, -71])
 def test_task_past_the_end_of_the_list_is_refused(environment, index):
-    with pytest.raises(StatusError, match=f"no task {index} among the 70 of split 'train'") as caught:
+    with pytest.raises(StatusError, match=f"no task {index} in split 'train', which has 70") as caught:
         environment.get_task("train", index)
     assert caught.value.status == 404
     assert caught.value.url in str(caught.value)

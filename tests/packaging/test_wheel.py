@@ -53,7 +53,7 @@ def test_wheel_holds_the_licence(wheel):
 def test_wheel_needs_only_what_a_client_needs(metadata):
     requirements = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     names = {re.split(r"[^A-Za-z0-9-]", line)[0] for line in requirements}
-    assert names == {"aiohttp", "anyio", "httpx", "pydantic"}
+    assert names == {"aiohttp", "anyio", "httpx", "httpx-sse", "pydantic"}
 
 
 def test_torch_is_pinned_wherever_it_is_required(metadata):

@@ -368,9 +368,9 @@ def _silence() -> Iterator[Row]:
         "silent_after_head",
         Silence(None, "after_headers"),
         {
-            "read": Expected(DeadlineExceeded, executions=0, limit="silence"),
+            "read": Expected(DeadlineExceeded, executions=0, limit="response"),
             "open": Expected(DeadlineExceeded, executions=0, limit="silence"),
-            "setup": Expected(DeadlineExceeded, executions=0, limit="silence"),
+            "setup": Expected(requests=2),
             "create": Expected(requests=2, sessions=2),
             "call": Expected(OutcomeUnknown),
             "ping": Expected(requests=None),
