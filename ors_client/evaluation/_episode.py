@@ -26,7 +26,7 @@ from ors_client._types import (
     ToolOutput,
     ToolResultBlock,
 )
-from ors_client.formats import OpenAIChat, ToolCall, tool_calls, tool_result
+from ors_client.formats import OpenAIChat, ToolCall, distinct_ids, tool_calls, tool_result
 from ors_client.record import CallRecord, EpisodeRecord
 
 from ._budget import Budget
@@ -129,9 +129,8 @@ class _Player:
         finally:
             log.timing["model"] += time.monotonic() - began
         log.usage.update(reply.usage)
-        message = form.reply(reply.message)
-        self._messages.append(message)
-        return message
+        self._messages = distinct_ids([*self._messages, form.reply(reply.message)])
+        return self._messages[-1]
 
     async def _call(self, call: ToolCall) -> ToolResultBlock:
         if call.problem is None:

@@ -10,7 +10,7 @@ where tool results are text) or stands as text in square brackets that says what
 not of it, and stay behind: a block's `detail`, apart from what a format put there itself, and a provider's annotations.
 """
 
-from ._calls import ToolCall, tool_calls, tool_result
+from ._calls import ToolCall, distinct_ids, tool_calls, tool_result
 from ._format import Format
 from ._names import ToolNames
 from .anthropic import Anthropic
@@ -28,6 +28,7 @@ __all__ = [
     "OpenAIResponses",
     "ToolCall",
     "ToolNames",
+    "distinct_ids",
     "tool_calls",
     "tool_result",
 ]

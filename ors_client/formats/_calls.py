@@ -10,6 +10,8 @@ import hashlib
 import json
 import re
 import reprlib
+import uuid
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -59,15 +61,21 @@ def tool_result(call: ToolCall, outcome: ToolOutput | ToolError | str) -> ToolRe
 
 
 _BROKEN = "broken_arguments"
+_LONGEST_ID = 40  # what OpenAI's chat completions take; others take more
+GENERATED_ID = "call_without_id_"
+"""What the ids of calls begin with that came without one."""
 
 
-def call_block(name: str, call_id: str, arguments: object, detail: JSONObject | None = None) -> ToolCallBlock:
+def call_block(name: str, call_id: object, arguments: object, detail: JSONObject | None = None) -> ToolCallBlock:
     """Make the block of a call.
 
     Args:
+        name: The server's name of the tool.
+        call_id: As it came; where none did, the call gets one.
         arguments: An object, or the text that a model wrote for one.
         detail: What the provider needs back with the call.
     """
+    call_id = str(call_id or f"{GENERATED_ID}{uuid.uuid4().hex[:16]}")
     problem: str | None = None
     given: object = arguments
     if isinstance(arguments, str):
@@ -106,16 +114,69 @@ def arguments_object(block: ToolCallBlock) -> JSONObject:
     return block.input if broken is None else {_BROKEN: broken}
 
 
-def valid_id(call_id: str, *, longest: int) -> str:
-    """Return the id if providers accept it, or one derived from it, the same for the call and its result.
+def distinct_ids(messages: Iterable[Message]) -> list[Message]:
+    """Return a conversation in which every call and its result have an id of their own, which every provider takes.
 
-    Args:
-        longest: In characters; a hash replaces what is cut off.
+    A model may name two calls alike, or the calls of each turn as those of the last. An id that is fit and new stays.
+    The others depend only on what stands before them, so that a longer conversation starts with the shorter one.
     """
-    if re.fullmatch(rf"[A-Za-z0-9_-]{{1,{longest}}}", call_id):
+    ids = _CallIds()
+    return [ids.rewrite(message) for message in messages]
+
+
+class _CallIds:
+    """The ids of a conversation's calls, as far as it was read."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._repeats: Counter[str] = Counter()
+        self._open: list[list[tuple[str, str]]] = []  # by turn: the calls without a result yet, by old and new id
+        self._answered: dict[str, str] = {}
+
+    def rewrite(self, message: Message) -> Message:
+        self._open.append([])
+        blocks = [self._rewrite_block(block, called=message.role == "assistant") for block in message.blocks]
+        if not self._open[-1]:
+            self._open.pop()
+        changed = any(new is not old for new, old in zip(blocks, message.blocks, strict=True))
+        return message.model_copy(update={"blocks": blocks}) if changed else message
+
+    def _rewrite_block(self, block: Block, *, called: bool) -> Block:
+        if isinstance(block, ToolCallBlock) and called:
+            new = self._new_id(block.id)
+            self._open[-1].append((block.id, new))
+            return block if new == block.id else block.model_copy(update={"id": new})
+        if isinstance(block, ToolResultBlock) and not called:
+            new = self._answer(block.tool_call_id)
+            return block if new == block.tool_call_id else block.model_copy(update={"tool_call_id": new})
+        return block
+
+    def _new_id(self, call_id: str) -> str:
+        base = new = _valid_id(call_id) if call_id else f"call_{len(self._taken) + 1}"
+        while new in self._taken:
+            self._repeats[base] += 1
+            suffix = f"_{self._repeats[base] + 1}"
+            new = base[: _LONGEST_ID - len(suffix)] + suffix
+        self._taken.add(new)
+        return new
+
+    def _answer(self, call_id: str) -> str:
+        """Return the new id of the call that a result is of: the first open one of the latest turn that has it."""
+        for turn in reversed(self._open):
+            for pair in turn:
+                if pair[0] == call_id or not call_id:
+                    turn.remove(pair)
+                    self._answered[call_id] = pair[1]
+                    return pair[1]
+        return self._answered.get(call_id) or _valid_id(call_id)
+
+
+def _valid_id(call_id: str) -> str:
+    """Return the id if providers accept it, or one derived from it, in which a hash replaces what is cut off."""
+    if re.fullmatch(rf"[A-Za-z0-9_-]{{1,{_LONGEST_ID}}}", call_id):
         return call_id
     mark = hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:12]
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[: longest - 13]}_{mark}"
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[: _LONGEST_ID - 13]}_{mark}"
 
 
 def tool_names_by_call_id(messages: Iterable[Message]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ors_client._errors import ToolError
 from ors_client._types import Block, JSONObject, Message, ToolCallBlock, ToolOutput, ToolSpec, UnknownBlock
 
-from ._calls import ToolCall, tool_calls, tool_result
+from ._calls import ToolCall, distinct_ids, tool_calls, tool_result
 from ._names import ToolNames
 
 
@@ -33,13 +33,19 @@ class Format(ABC):
     def tools(self) -> list[JSONObject]:
         """The tools for the provider, with the server's schemas word for word."""
 
-    @abstractmethod
     def request(self, messages: Sequence[Message]) -> JSONObject:
         """Return the part of a request that is the conversation and the tools, as keyword arguments.
+
+        Every call has an id of its own there, however the model or another provider named it.
 
         Raises:
             ValueError: A message has a role that is none of the standard's.
         """
+        return self._request(distinct_ids(messages))
+
+    @abstractmethod
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
+        """Write a conversation with its ids as they are, and the tools."""
 
     @abstractmethod
     def messages(self, request: Mapping[str, Any]) -> list[Message]:

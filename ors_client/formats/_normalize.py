@@ -10,13 +10,22 @@ caches need it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, cast
 
 from ors_client._shared.block_text import placeholder
-from ors_client._types import Block, ImageBlock, Message, ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from ors_client._types import (
+    Block,
+    ImageBlock,
+    JSONObject,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 
 MessagePosition = Literal["system", "assistant", "result", "user"]
 
@@ -57,6 +66,8 @@ def normalize_content(blocks: Iterable[Block], capabilities: Capabilities) -> li
 def _as_text(block: Block) -> list[Block]:
     """Return text in place of a block that can't be sent where it is."""
     match block:
+        case ReasoningBlock(text="", signature=None) if not any(_details(block)):
+            return []
         case ReasoningBlock():
             return [TextBlock(text=f"[reasoning]\n{block.text}" if block.text else "[reasoning that can't be shown]")]
         case ToolCallBlock():
@@ -69,6 +80,12 @@ def _as_text(block: Block) -> list[Block]:
             return [block]
         case _:
             return [TextBlock(text=placeholder(block))]
+
+
+def _details(block: ReasoningBlock) -> Iterator[object]:
+    """Yield what providers keep of reasoning that can't be read."""
+    for kept in (block.detail or {}).values():
+        yield from cast("JSONObject", kept).values() if isinstance(kept, dict) else ()
 
 
 class _Normalizer:

@@ -27,13 +27,12 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._calls import arguments_object, call_block, valid_id
+from ._calls import arguments_object, call_block
 from ._format import Format, format_detail, is_signed_by_other_format, items, parameters, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
-_LONGEST_ID = 64
 
 
 class Anthropic(Format):
@@ -47,7 +46,7 @@ class Anthropic(Format):
         """`ToolParam`s."""
         return [self._tool(spec) for spec in self.names.specs]
 
-    def request(self, messages: Sequence[Message]) -> JSONObject:
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `system` and `tools` where there are any."""
         turns = normalize_messages(messages, _CAPABILITIES)
         system = _content([block for message in turns if message.role not in _SPEAKERS for block in message.blocks])
@@ -79,13 +78,13 @@ class Anthropic(Format):
         return {"name": self.names.alias(spec.name), **description, "input_schema": parameters(spec)}
 
     def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
+        return cast("list[JSONObject]", self._request(messages)["messages"])[1:]
 
     def _write(self, message: Message) -> JSONObject:
         written: list[JSONObject] = []
         for block in message.blocks:
             if isinstance(block, ToolCallBlock):
-                call = {"id": _id(block.id), "name": self.names.alias(block.name), "input": arguments_object(block)}
+                call = {"id": block.id, "name": self.names.alias(block.name), "input": arguments_object(block)}
                 written.append({"type": "tool_use", **call})
             elif isinstance(block, ToolResultBlock):
                 written.append(_result(block))
@@ -109,7 +108,7 @@ class Anthropic(Format):
                 text = str(block.get("thinking") or "")
                 return ReasoningBlock(text=text, signature=signature, detail={_NAME: {"type": kind}})
             case "tool_use":
-                return call_block(self.names.tool(str(block.get("name"))), str(block.get("id")), block.get("input"))
+                return call_block(self.names.tool(str(block.get("name"))), block.get("id"), block.get("input"))
             case "tool_result":
                 return ToolResultBlock(
                     tool_call_id=str(block.get("tool_use_id")),
@@ -136,12 +135,8 @@ _CAPABILITIES = Capabilities(
 )
 
 
-def _id(call_id: str) -> str:
-    return valid_id(call_id, longest=_LONGEST_ID)
-
-
 def _result(block: ToolResultBlock) -> JSONObject:
-    result: JSONObject = {"type": "tool_result", "tool_use_id": _id(block.tool_call_id)}
+    result: JSONObject = {"type": "tool_result", "tool_use_id": block.tool_call_id}
     if content := _content(block.blocks):
         result["content"] = content
     return {**result, "is_error": True} if block.is_error else result

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -30,12 +29,11 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._calls import arguments_object, call_block, tool_calls, tool_names_by_call_id
+from ._calls import GENERATED_ID, arguments_object, call_block, tool_calls, tool_names_by_call_id
 from ._format import Format, format_detail, items, parameters, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "google"
-_GENERATED_ID = "call_without_id_"
 
 
 class Google(Format):
@@ -50,7 +48,7 @@ class Google(Format):
         declarations = [self._declaration(spec) for spec in self.names.specs]
         return [{"function_declarations": declarations}] if declarations else []
 
-    def request(self, messages: Sequence[Message]) -> JSONObject:
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `contents`, and `config` with `system_instruction` and `tools` where there are any."""
         turns = normalize_messages(messages, _CAPABILITIES)
         system = _parts([block for message in turns if message.role not in _ROLES for block in message.blocks])
@@ -91,7 +89,7 @@ class Google(Format):
         return {"name": self.names.alias(spec.name), **description, "parameters_json_schema": parameters(spec)}
 
     def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self.request(messages)["contents"])[1:]
+        return cast("list[JSONObject]", self._request(messages)["contents"])[1:]
 
     def _write(self, messages: Iterable[Message], tools: Mapping[str, str]) -> list[JSONObject]:
         contents: list[JSONObject] = []
@@ -125,8 +123,7 @@ class Google(Format):
         response = _get(part, "function_response")
         if isinstance(call, dict):
             fields = cast("JSONObject", call)
-            call_id = str(fields.get("id") or f"{_GENERATED_ID}{uuid.uuid4().hex[:16]}")
-            return [call_block(self.names.tool(str(fields.get("name"))), call_id, fields.get("args"), detail)]
+            return [call_block(self.names.tool(str(fields.get("name"))), fields.get("id"), fields.get("args"), detail)]
         if isinstance(response, dict):
             fields = cast("JSONObject", response)
             return [_read_function_response(self.names.tool(str(fields.get("name"))), fields)]
@@ -162,7 +159,7 @@ _CAPABILITIES = Capabilities(
 
 
 def _id(call_id: str) -> JSONObject:
-    return {"id": call_id} if call_id and not call_id.startswith(_GENERATED_ID) else {}
+    return {"id": call_id} if call_id and not call_id.startswith(GENERATED_ID) else {}
 
 
 def _signature(block: Block) -> JSONObject:

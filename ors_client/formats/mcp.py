@@ -10,6 +10,7 @@ message moves to a user message; reasoning becomes text; the texts of system mes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from ors_client._errors import ToolError
@@ -45,7 +46,7 @@ class MCP(Format):
         """`Tool`s."""
         return [self._tool(spec) for spec in self.names.specs]
 
-    def request(self, messages: Sequence[Message]) -> JSONObject:
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `systemPrompt` and `tools` where there are any."""
         turns = normalize_messages(messages, _CAPABILITIES)
         system = "\n\n".join(
@@ -85,7 +86,7 @@ class MCP(Format):
     def call(self, params: Mapping[str, Any]) -> ToolCall:
         """Read the parameters of a `tools/call` request, which has no id of its own."""
         block = call_block(self.names.tool(str(params.get("name"))), "", params.get("arguments"))
-        return tool_calls(Message(role="assistant", blocks=[block]))[0]
+        return replace(tool_calls(Message(role="assistant", blocks=[block]))[0], call_id="")
 
     def call_result(self, outcome: ToolOutput | ToolError | str) -> JSONObject:
         """Return a `CallToolResult`.
@@ -101,7 +102,7 @@ class MCP(Format):
         return {"name": self.names.alias(spec.name), **description, "inputSchema": parameters(spec)}
 
     def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self.request(messages)["messages"])[1:]
+        return cast("list[JSONObject]", self._request(messages)["messages"])[1:]
 
     def _content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         written: list[JSONObject] = []
@@ -132,7 +133,7 @@ class MCP(Format):
             case "image":
                 return ImageBlock(data=str(block.get("data")), mimeType=str(block.get("mimeType")))
             case "tool_use":
-                return call_block(self.names.tool(str(block.get("name"))), str(block.get("id")), block.get("input"))
+                return call_block(self.names.tool(str(block.get("name"))), block.get("id"), block.get("input"))
             case "tool_result":
                 return ToolResultBlock(
                     tool_call_id=str(block.get("toolUseId")),

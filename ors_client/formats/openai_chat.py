@@ -1,18 +1,19 @@
 """OpenAI's chat completions, and the many servers that speak them.
 
 Source: `ChatCompletionMessageParam` and `ChatCompletionFunctionToolParam` of the `openai` package (2.x and 3.x), which
-its authors generate from the published OpenAPI description. `reasoning_content` and `reasoning` are what vLLM, DeepSeek
-and OpenRouter add to it.
+its authors generate from the published OpenAPI description. `reasoning_content` (SGLang, DeepSeek, older vLLM),
+`reasoning` (vLLM, OpenRouter) and `reasoning_details` (OpenRouter) are what other servers add to it, and
+`extra_content` what Google's does. Each goes back in the field in which it came: some refuse a conversation without it.
 
 What has no place there: an image in a system message, an answer of the assistant or a result moves to a user message;
-a result says that it is an error by the text `[error]`; reasoning becomes text, unless there is a field for it; text
-after a call stands before it.
+a result says that it is an error by the text `[error]`; reasoning of another provider becomes text, unless there is a
+field for it; text after a call stands before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ors_client._types import (
     Block,
@@ -27,14 +28,17 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._calls import arguments_text, call_block, valid_id
+from ._calls import arguments_text, call_block
 from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_chat"
-_LONGEST_ID = 40  # the API refuses longer ids of calls
 _FIELDS = ("audio", "function_call")  # of an assistant's message; what else is outside its content is not the model's
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
+_CALL_FIELDS = ("extra_content",)  # where Google puts the signature of a call, without which it is refused
+
+ReasoningHistory = Literal["all", "last", "none"]
+"""Of which of the model's replies the reasoning is part of a request."""
 
 
 class OpenAIChat(Format):
@@ -44,13 +48,22 @@ class OpenAIChat(Format):
 
     Args:
         tools: As the server lists them.
-        reasoning_field: Where a compatible server takes past reasoning (`reasoning_content` with vLLM and DeepSeek,
-            `reasoning` with OpenRouter). OpenAI's own API has no such field: there reasoning becomes text.
+        reasoning_field: Where a compatible server takes the reasoning of other providers (`reasoning_content` with
+            DeepSeek, `reasoning` with OpenRouter). Left out, reasoning goes back in the fields in which it came, and
+            that of other providers becomes text.
+        reasoning_history: Whether the reasoning of `all` replies is sent, of the `last` one, or of `none`.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec] = (), *, reasoning_field: str | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[ToolSpec] = (),
+        *,
+        reasoning_field: str | None = None,
+        reasoning_history: ReasoningHistory = "all",
+    ) -> None:
         super().__init__(tools)
         self._reasoning_field = reasoning_field
+        self._reasoning_history = reasoning_history
         self._capabilities = Capabilities(
             images=frozenset(), later_system=True, mixed_results=False, supports=self._supports_block
         )
@@ -60,7 +73,7 @@ class OpenAIChat(Format):
         """`ChatCompletionFunctionToolParam`s, not strict: strict mode takes only a part of JSON Schema."""
         return [{"type": "function", "function": self._function(spec)} for spec in self.names.specs]
 
-    def request(self, messages: Sequence[Message]) -> JSONObject:
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `tools` where there are any."""
         request: JSONObject = {"messages": self._write(messages)}
         if tools := self.tools:
@@ -102,12 +115,12 @@ class OpenAIChat(Format):
 
     def _supports_block(self, block: Block) -> bool:
         if isinstance(block, ReasoningBlock):
-            return self._reasoning_field is not None
+            return self._reasoning_field is not None or bool(_reasoning_fields(block))
         return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
 
     def _write(self, messages: Sequence[Message]) -> list[JSONObject]:
         written: list[JSONObject] = []
-        for message in normalize_messages(messages, self._capabilities):
+        for message in normalize_messages(self._with_history(messages), self._capabilities):
             results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
             if results:
                 written += map(_tool_message, results)
@@ -116,6 +129,17 @@ class OpenAIChat(Format):
             else:
                 written.append({"role": message.role, "content": _content(message.blocks)})
         return written
+
+    def _with_history(self, messages: Sequence[Message]) -> list[Message]:
+        """Leave out the reasoning that is not to be sent again."""
+        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        kept = {"all": replies, "last": replies[-1:], "none": []}[self._reasoning_history]
+        return [
+            message
+            if message.role != "assistant" or place in kept
+            else message.model_copy(update={"blocks": [each for each in message.blocks if each.type != "reasoning"]})
+            for place, message in enumerate(messages)
+        ]
 
     def _assistant(self, blocks: Iterable[Block]) -> JSONObject:
         calls: list[JSONObject] = []
@@ -126,9 +150,10 @@ class OpenAIChat(Format):
             kind = block.type.removeprefix(f"{_NAME}:")
             if isinstance(block, ToolCallBlock):
                 function = {"name": self.names.alias(block.name), "arguments": arguments_text(block)}
-                calls.append({"id": _id(block.id), "type": "function", "function": function})
+                calls.append({"id": block.id, "type": "function", "function": function, **_call_fields(block)})
             elif isinstance(block, ReasoningBlock):
                 thoughts.append(block.text)
+                fields |= _reasoning_fields(block) if self._reasoning_field is None else {}
             elif (raw := unwrap_native(_NAME, block)) is not None and kind in _FIELDS:
                 # An audio answer is sent back by its id.
                 fields[kind] = {"id": raw.get("id")} if kind == "audio" else raw
@@ -148,9 +173,10 @@ class OpenAIChat(Format):
         blocks = _read_content(message.get("content"))
         if role != "assistant":
             return Message(role=role, blocks=blocks)
-        thoughts = [message[field] for field in _REASONING_FIELDS if isinstance(message.get(field), str)]
-        if thoughts and thoughts[0]:  # some servers say the same in both fields
-            blocks.insert(0, ReasoningBlock(text=thoughts[0]))
+        # An empty text came too: some servers want even that back.
+        fields = {name: message[name] for name in _REASONING_FIELDS if message.get(name) not in (None, [])}
+        if fields:
+            blocks.insert(0, ReasoningBlock(text=_reasoning_text(fields), detail={_NAME: fields}))
         if message.get("refusal"):
             blocks.append(_refusal(message["refusal"]))
         for call in items(message.get("tool_calls")):
@@ -159,21 +185,38 @@ class OpenAIChat(Format):
                 blocks.append(wrap_native(_NAME, call))
             else:
                 name = self.names.tool(str(function.get("name")))
-                blocks.append(call_block(name, str(call.get("id") or ""), function.get("arguments")))
+                kept = {field: call[field] for field in _CALL_FIELDS if call.get(field)}
+                detail: JSONObject | None = {_NAME: kept} if kept else None
+                blocks.append(call_block(name, call.get("id"), function.get("arguments"), detail))
         blocks += [
             wrap_native(_NAME, message[field], field) for field in _FIELDS if isinstance(message.get(field), dict)
         ]
         return Message(role=role, blocks=blocks)
 
 
-def _id(call_id: str) -> str:
-    return valid_id(call_id, longest=_LONGEST_ID)
+def _reasoning_fields(block: ReasoningBlock) -> JSONObject:
+    """Return the fields in which reasoning came, with all that was in them."""
+    kept = format_detail(_NAME, block) or {}
+    return {name: kept[name] for name in _REASONING_FIELDS if name in kept}
+
+
+def _reasoning_text(fields: JSONObject) -> str:
+    """Return what people can read of it; some servers say the same in several fields."""
+    details = [part.get("text") or part.get("summary") for part in items(fields.get("reasoning_details"))]
+    said = [fields.get(name) for name in _REASONING_FIELDS[:2]]
+    told = [text for text in said if isinstance(text, str) and text]
+    return told[0] if told else "".join(text for text in details if isinstance(text, str))
+
+
+def _call_fields(block: ToolCallBlock) -> JSONObject:
+    kept = format_detail(_NAME, block) or {}
+    return {name: kept[name] for name in _CALL_FIELDS if name in kept}
 
 
 def _tool_message(result: ToolResultBlock) -> JSONObject:
     error: list[Block] = [TextBlock(text="[error]")] if result.is_error else []
     content = _content(error + result.blocks)
-    return {"role": "tool", "tool_call_id": _id(result.tool_call_id), "content": content}
+    return {"role": "tool", "tool_call_id": result.tool_call_id, "content": content}
 
 
 def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:

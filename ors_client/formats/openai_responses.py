@@ -26,12 +26,11 @@ from ors_client._types import (
     UnknownBlock,
 )
 
-from ._calls import arguments_text, call_block, valid_id
+from ._calls import arguments_text, call_block
 from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_responses"
-_LONGEST_ID = 64  # the API refuses longer ids of calls
 
 
 class OpenAIResponses(Format):
@@ -45,7 +44,7 @@ class OpenAIResponses(Format):
         """`FunctionToolParam`s, not strict: strict mode takes only a part of JSON Schema, and is this API's default."""
         return [self._function(spec) for spec in self.names.specs]
 
-    def request(self, messages: Sequence[Message]) -> JSONObject:
+    def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `input`, and `tools` where there are any."""
         request: JSONObject = {"input": self._write(messages)}
         if tools := self.tools:
@@ -111,7 +110,7 @@ class OpenAIResponses(Format):
             if raw is not None:
                 written.append(raw)
             elif isinstance(block, ToolCallBlock):
-                call = {"call_id": _id(block.id), "name": self.names.alias(block.name)}
+                call = {"call_id": block.id, "name": self.names.alias(block.name)}
                 written.append({"type": "function_call", **named, **call, "arguments": arguments_text(block)})
             elif isinstance(block, ReasoningBlock):
                 written.append(_reasoning_item(block, kept))
@@ -133,7 +132,7 @@ class OpenAIResponses(Format):
             case "function_call":
                 name = self.names.tool(str(item.get("name")))
                 detail = {_NAME: kept} if kept else None
-                return [call_block(name, str(item.get("call_id")), item.get("arguments"), detail)]
+                return [call_block(name, item.get("call_id"), item.get("arguments"), detail)]
             case "function_call_output":
                 blocks = _read_content(item.get("output"), None)
                 return [ToolResultBlock(tool_call_id=str(item.get("call_id")), blocks=blocks)]
@@ -157,10 +156,6 @@ _CAPABILITIES = Capabilities(
 )
 
 
-def _id(call_id: str) -> str:
-    return valid_id(call_id, longest=_LONGEST_ID)
-
-
 def _own_detail(block: Block) -> JSONObject:
     return format_detail(_NAME, block) or {}
 
@@ -168,7 +163,7 @@ def _own_detail(block: Block) -> JSONObject:
 def _output(result: ToolResultBlock) -> JSONObject:
     error: list[Block] = [TextBlock(text="[error]")] if result.is_error else []
     output = _content(error + result.blocks)
-    return {"type": "function_call_output", "call_id": _id(result.tool_call_id), "output": output}
+    return {"type": "function_call_output", "call_id": result.tool_call_id, "output": output}
 
 
 def _content(blocks: Sequence[Block]) -> str | list[JSONObject]:

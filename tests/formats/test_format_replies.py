@@ -325,3 +325,133 @@ def test_google_image_that_is_no_base64_is_named_not_sent():
 def test_anthropic_image_of_a_type_it_refuses_is_named_not_sent():
     (message,) = Anthropic().request([user(ImageBlock(data=IMAGE.data, mimeType="image/bmp"))])["messages"]
     assert message["content"][0]["text"] == "[1 image left out: image/bmp]"
+
+
+# --- Reasoning and ids, as other servers of chat completions treat them ----------------------------------------------
+
+DETAILS = [
+    {"type": "reasoning.text", "text": "hm", "signature": "s", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.encrypted", "data": "opaque"},
+]
+THOUGHT = " hm,\n\u2026 "
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_content": THOUGHT},
+        {"reasoning": THOUGHT},
+        {"reasoning": THOUGHT, "reasoning_content": THOUGHT},
+        {"reasoning": "hm", "reasoning_details": DETAILS},
+        {"reasoning": None, "reasoning_details": DETAILS[1:]},
+        {"reasoning_content": ""},
+        {"reasoning_content": None},
+        {},
+    ],
+)
+def test_openai_chat_reasoning_goes_back_in_the_fields_in_which_it_came(fields):
+    shape = OpenAIChat(TOOLS)
+    (written,) = shape.request([shape.reply(chat_reply(**fields))])["messages"]
+    kept = {name: value for name, value in written.items() if name.startswith("reasoning")}
+    assert kept == {name: value for name, value in fields.items() if value is not None}
+    assert written["content"] == "Now."
+    assert not any(words.startswith("[reasoning") for words in strings_in(written))
+
+
+@pytest.mark.parametrize(("history", "kept"), [("all", ["a", "b"]), ("last", [None, "b"]), ("none", [None, None])])
+def test_openai_chat_reasoning_history_says_whose_reasoning_is_sent(history, kept):
+    shape = OpenAIChat(TOOLS, reasoning_history=history)
+    messages = []
+    for thought in "ab":
+        messages += [shape.reply(chat_reply(reasoning=thought)), user(result(text("ok")))]
+    written = [message for message in shape.request(messages)["messages"] if message["role"] == "assistant"]
+    assert [message.get("reasoning") for message in written] == kept
+    assert all(message["content"] == "Now." for message in written)
+
+
+def test_empty_reasoning_is_nothing_to_another_provider():
+    message = OpenAIChat(TOOLS).reply(chat_reply(reasoning_content=""))
+    assert not any("reasoning" in words for words in strings_in(Anthropic(TOOLS).request([message])))
+
+
+def test_openai_chat_call_goes_back_with_the_signature_that_google_put_beside_it():
+    extra = {"google": {"thought_signature": SIGNATURE}}
+    reply = chat_reply()
+    reply["tool_calls"][0]["extra_content"] = extra
+    shape = OpenAIChat(TOOLS)
+    (written,) = shape.request([shape.reply(reply)])["messages"]
+    assert written["tool_calls"][0]["extra_content"] == extra
+
+
+def ids_of(written):
+    """Return the ids of calls, and of results, as a request of any provider holds them."""
+    made, answered = [], []
+
+    def look(value):
+        if isinstance(value, list):
+            for item in value:
+                look(item)
+        elif isinstance(value, dict):
+            answer = value.get("tool_call_id") or value.get("tool_use_id") or value.get("toolUseId")
+            response = value.get("function_response")
+            if answer or value.get("type") == "function_call_output" or response:
+                answered.append(answer or value.get("call_id") or response["id"])
+            elif value.get("type") in {"function", "tool_use", "function_call"} and (
+                "id" in value or "call_id" in value
+            ):
+                made.append(value.get("call_id") or value["id"])
+            elif "function_call" in value:
+                made.append(value["function_call"]["id"])
+            for item in value.values():
+                look(item)
+
+    look({name: part for name, part in written.items() if name not in {"tools", "config"}})
+    return made, answered
+
+
+@pytest.mark.parametrize("format_class", FORMATS)
+@pytest.mark.parametrize("given", [["a", "a"], ["", ""], ["call_1", "call_1"], ["a", "a_2"], ["x" * 90, "é/"]])
+def test_ids_of_calls_are_distinct_fit_and_those_of_their_results(format_class, given):
+    shape = format_class(TOOLS)
+    messages = [user(text("Go."))]
+    for turn in range(3):
+        calls = [ToolCallBlock(id=call_id, name="edit", input={"n": n}) for n, call_id in enumerate(given)]
+        results = [result(text(f"{turn}.{n}"), call_id=call_id) for n, call_id in enumerate(given)]
+        messages += [assistant(*calls), user(*results)]
+    made, answered = ids_of(shape.request(messages))
+    assert len(made) == len(set(made)) == 6
+    assert answered == made
+    assert all(0 < len(call_id) <= 40 for call_id in made)
+    assert ids_of(shape.request(messages[:3])) == (made[:2], answered[:2])
+
+
+@pytest.mark.parametrize("format_class", FORMATS)
+def test_call_that_came_without_an_id_has_one(format_class):
+    shape = format_class(TOOLS)
+    reply = REPLIES[format_class]()
+    without = json.loads(json.dumps(reply, default=str).replace('"c1"', "null"))
+    (call,) = tool_calls(shape.reply(without))
+    assert call.call_id not in {"", "None"}
+    request = shape.request([shape.reply(without)])
+    assert "None" not in list(strings_in(request))
+
+
+@pytest.mark.parametrize("format_class", FORMATS)
+@pytest.mark.parametrize("other_class", FORMATS)
+def test_ids_stay_distinct_when_a_conversation_moves_to_another_provider(format_class, other_class):
+    shape, other = format_class(TOOLS), other_class(TOOLS)
+    messages = []
+    for provider in (shape, other, shape):
+        reply = provider.reply(REPLIES[type(provider)]())
+        messages += [reply, user(*(tool_result(call, ToolOutput()) for call in tool_calls(reply)))]
+    for provider in (shape, other):
+        request = provider.request(messages)
+        if type(provider) is not Google:  # which needs no ids, and gets none for calls that came without
+            made, answered = ids_of(request)
+            assert (len(set(made)), answered) == (3, made)
+
+
+def test_results_for_a_kept_conversation_have_the_ids_that_the_provider_gave():
+    long = f"chatcmpl-tool-{'0' * 32}"
+    (appended,) = OpenAIChat(TOOLS).results([(ToolCall("edit", call_id=long), "No.")])
+    assert appended["tool_call_id"] == long
