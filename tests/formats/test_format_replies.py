@@ -6,7 +6,6 @@ from pkgutil import resolve_name
 
 import pytest
 from conversations import FORMATS, IMAGE, TOOLS, assistant, result, strings_in, text, user
-from mcp_types import CallToolRequestParams, CallToolResult, CreateMessageResultWithTools
 
 from ors_client import ImageBlock, ReasoningBlock, ToolCallBlock, ToolFailed, ToolOutput, UnknownBlock
 from ors_client.formats import MCP, Anthropic, Google, OpenAIChat, OpenAIResponses, ToolCall, tool_calls, tool_result
@@ -107,7 +106,11 @@ def mcp_reply():
         {"type": "tool_use", "id": "c1", "name": "file_read_2", "input": {"title": "a"}},
     ]
     whole = {"role": "assistant", "model": "m", "content": content}
-    return CreateMessageResultWithTools.model_validate(whole).model_dump(by_alias=True, exclude_none=True)
+    return (
+        resolve_name("mcp_types:CreateMessageResultWithTools")
+        .model_validate(whole)
+        .model_dump(by_alias=True, exclude_none=True)
+    )
 
 
 REPLIES = {
@@ -309,11 +312,16 @@ def test_results_for_a_kept_conversation_are_the_end_of_the_whole_one(format_cla
 
 
 def test_mcp_call_and_its_result_fit_the_protocol():
-    params = CallToolRequestParams(name="file_read_2", arguments={"a": 1}).model_dump(by_alias=True)
+    params = resolve_name("mcp_types:CallToolRequestParams")(name="file_read_2", arguments={"a": 1}).model_dump(
+        by_alias=True
+    )
     assert MCP(TOOLS).call(params) == ToolCall("file.read", {"a": 1})
     returned = MCP(TOOLS).call_result(ToolOutput(blocks=[text("a"), IMAGE]))
     assert returned["isError"] is False
-    assert [part.type for part in CallToolResult.model_validate(returned).content] == ["text", "image"]
+    assert [part.type for part in resolve_name("mcp_types:CallToolResult").model_validate(returned).content] == [
+        "text",
+        "image",
+    ]
     assert MCP(TOOLS).call_result("No.") == {"content": [{"type": "text", "text": "No."}], "isError": True}
 
 

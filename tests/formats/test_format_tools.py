@@ -5,7 +5,6 @@ from pkgutil import resolve_name
 
 import pytest
 from conversations import SCHEMA, TOOLS
-from mcp_types import Tool
 from pydantic import TypeAdapter
 
 from ors_client import ToolSpec
@@ -52,7 +51,7 @@ def test_google_tools_validate_against_the_providers_types():
 
 def test_mcp_tools_validate_against_the_protocols_types():
     for tool in MCP(TOOLS).tools:
-        assert Tool.model_validate(tool).model_dump(by_alias=True, exclude_none=True) == tool
+        assert resolve_name("mcp_types:Tool").model_validate(tool).model_dump(by_alias=True, exclude_none=True) == tool
 
 
 @pytest.mark.parametrize("format_class", SCHEMAS)

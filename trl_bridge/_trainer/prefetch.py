@@ -54,7 +54,8 @@ class Prefetcher:
 
     def watch(self) -> None:
         """Read the rows that the trainer's loader puts together from now on, and notice the end of its training."""
-        from transformers import TrainerCallback  # noqa: PLC0415 - it is there where a trainer is, and slow to import
+        # It is there where a trainer is, and slow to import. Of `transformers` itself a type checker reads every model.
+        from transformers.trainer_callback import TrainerCallback  # noqa: PLC0415
 
         trainer, make = self._trainer, self._trainer.get_train_dataloader
 
