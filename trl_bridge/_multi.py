@@ -125,7 +125,12 @@ class MultiEnvironmentSpec:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
         check_trainer(trainer)
-        attach(trainer, look_ahead=any(settings_of(spec).look_ahead is not None for spec in self._specs.values()))
+        settings = [settings_of(spec) for spec in self._specs.values()]
+        attach(
+            trainer,
+            look_ahead=any(each.look_ahead is not None for each in settings),
+            stop_at_finish=any(each.stop_at_finish for each in settings),
+        )
 
     def close(self) -> None:
         """Close all specs; may be called again."""

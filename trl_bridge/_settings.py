@@ -38,6 +38,7 @@ class Settings:
         max_episode_chars: Characters of all outputs of an episode that the model sees.
         max_concurrency: Requests of rollouts (an opening, a call) that run at one time in this process.
         look_ahead: Episodes of the next batch that are opened while the trainer trains on this one.
+        stop_at_finish: Ask the model for no turn after the end of an episode.
         max_failure_rate: The share of the last resets that may fail; above it, the run stops.
         terminal_tool: Hand the model's last message to the environment's terminal tool.
         group_scoring: Have the environment score the rollouts of one task beside each other.
@@ -61,6 +62,7 @@ class Settings:
     max_episode_chars: int | None = None
     max_concurrency: int | None = None
     look_ahead: int | None = None
+    stop_at_finish: bool = False
     max_failure_rate: float = 0.5
     images: bool = False
     owns_reward: bool = False

@@ -98,6 +98,9 @@ class OpenRewardSpec:
         look_ahead: With `attach`, open up to so many sessions of the next batch in each process while the trainer
             trains on this one, for environments whose setup takes long. Those of this batch are deleted by then. The
             first batch of an epoch is not foreseen.
+        stop_at_finish: With `attach`, ask the model for no turn after the end of an episode; TRL asks for one, which
+            reaches nobody. The rollout then ends with its last result and the end-of-turn token, which has no weight in
+            the loss; its completion ends with a `tool` message.
         record: A file that gets a line of JSON for every episode that ends: its task's specification, what came in,
             images included, and what was called.
         record_images: Whether the record holds images, which may be most of it; otherwise text says what is left out.
@@ -150,6 +153,7 @@ class OpenRewardSpec:
         prompts: Prompts = "reset",
         max_concurrency: int | None = None,
         look_ahead: int | None = None,
+        stop_at_finish: bool = False,
         record: str | os.PathLike[str] | None = None,
         record_images: bool = True,
         rollouts: str | None = None,
@@ -188,6 +192,7 @@ class OpenRewardSpec:
             max_episode_chars=max_episode_chars,
             max_concurrency=max_concurrency,
             look_ahead=look_ahead,
+            stop_at_finish=stop_at_finish,
             max_failure_rate=max_failure_rate,
             images=images,
             owns_reward=owns_reward,
@@ -300,7 +305,8 @@ class OpenRewardSpec:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
         check_trainer(trainer)
-        attach(trainer, look_ahead=self._handle.settings.look_ahead is not None)
+        settings = self._handle.settings
+        attach(trainer, look_ahead=settings.look_ahead is not None, stop_at_finish=settings.stop_at_finish)
 
     def close(self) -> None:
         """Delete all open sessions and close the runtime of this process; may be called again."""

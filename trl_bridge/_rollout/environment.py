@@ -178,5 +178,6 @@ def _get_reward(self: RolloutEnvironment) -> float | None:
     """Return what the rollout is worth, and end its episode: TRL asks when nothing more will be called."""
     reward = self.reward
     self._slot.warn_unless_attached()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
+    self._slot.warn_unless_stopped()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
     self._slot.release()  # pyright: ignore[reportPrivateUsage] - becomes a method of the class
     return reward

@@ -76,7 +76,7 @@ class RolloutSlot:
     def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
         self.handle = handle
         self.state = SlotState()
-        self.attached = False  # whether the trainer leaves out what other reward functions give a failed rollout
+        self.attached = False  # whether the trainer was made to ask for this slot's rollouts as `attach` wants
         self._tools = tools
         self._dispatched: deque[tuple[BoundTool, Mapping[str, Any], Future[Shown]]] = deque()
 
@@ -112,6 +112,22 @@ class RolloutSlot:
             "A rollout %s, and its trainer is not attached: if there are other reward functions, what they gave it "
             "counts in this batch. spec.attach(trainer) before training leaves failed rollouts out. Said once.",
             self.log.status,
+        )
+
+    @property
+    def stops(self) -> bool:
+        """Whether the model is asked for no turn after the end of an episode."""
+        return self.handle.settings.stop_at_finish
+
+    def warn_unless_stopped(self) -> None:
+        """Say once that the model was asked for a turn after the end of an episode, where nothing prevents it."""
+        runtime = self.runtime
+        if self.attached or not self.stops or runtime is None or runtime.turns_warned or not self.log.is_over:
+            return
+        runtime.turns_warned = True
+        logger.warning(
+            "stop_at_finish=True, but the trainer is not attached: the model was asked for another turn after the end "
+            "of an episode. Call spec.attach(trainer) before training. Said once."
         )
 
     @property

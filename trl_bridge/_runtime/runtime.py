@@ -56,6 +56,7 @@ class Runtime:
         endings: Kinds of failures and cuts that occurred.
         unscored_warned: Whether a batch without any reward was warned of.
         unattached_warned: Whether it was said that a failed rollout's other rewards count.
+        turns_warned: Whether it was said that the model was asked for turns after the end of episodes.
         running: Episodes that have not ended.
         task_specs: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
@@ -71,6 +72,7 @@ class Runtime:
         self.endings: set[str] = set()
         self.unscored_warned = False
         self.unattached_warned = False
+        self.turns_warned = False
         self._reward_warned = False
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()

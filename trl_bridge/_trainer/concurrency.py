@@ -6,7 +6,7 @@ iteration, all calls of all rollouts start, those of one rollout in their order.
 finds the answers there: the calls, their order within an episode, and every message and count stay the trainer's own.
 It asks for less than was started only if it fails; what it asks for beyond that is done when it asks.
 
-The trainer's private names are known here and in `prefetch` alone. A trainer that has other ones is left as it is.
+The trainer's private names are known in this package alone. A trainer that has other ones is left as it is.
 """
 
 # ruff: noqa: SLF001 - the trainer has no public way to this; see the last paragraph above
@@ -24,7 +24,7 @@ from trl_bridge._chat.tools import BoundTool
 from trl_bridge._rollout.environment import bound_tool, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
 
-from . import ranks
+from . import ranks, turns
 from .prefetch import Prefetcher
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _PREFETCHER = "_trl_bridge_look_ahead"
 _UNKNOWN = "%s has no %s as trl 1.16 has it; %s."
 
 
-def attach(trainer: Any, *, look_ahead: bool = False) -> bool:
+def attach(trainer: Any, *, look_ahead: bool = False, stop_at_finish: bool = False) -> bool:
     """Make a trainer's resets and calls concurrent, and let nothing that failed teach it anything.
 
     Once is enough; a trainer that is not recognised stays as it is. Returns whether its ranks agree on each batch from
@@ -44,6 +44,8 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> bool:
         trainer: A `GRPOTrainer`, or one derived from it.
         look_ahead: Open episodes of the next batch while it trains on this one, as many as their specs allow. The
             trainer must not have begun to train.
+        stop_at_finish: Whether any of its specs wants no turn after the end of an episode, and a warning is due where
+            that can't be.
     """
     if hasattr(trainer, _MARK):
         if look_ahead and getattr(trainer, _MARK) and not hasattr(trainer, _PREFETCHER):
@@ -52,12 +54,17 @@ def attach(trainer: Any, *, look_ahead: bool = False) -> bool:
     missing = _unknown(trainer)
     setattr(trainer, _MARK, not missing)
     if missing:
-        logger.warning(_UNKNOWN, type(trainer).__name__, missing, "its resets and calls stay one after the other")
+        effect = "its resets and calls stay one after the other" + (f", and {turns.EFFECT}" if stop_at_finish else "")
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, effect)
         return False
     if look_ahead:
         setattr(trainer, _PREFETCHER, _make_prefetcher(trainer))
     trainer._generate_and_score_completions = _with_prefetched_resets(trainer, getattr(trainer, _PREFETCHER, None))
     trainer._tool_call_loop = _with_eager_calls(trainer)
+    if not (missing := turns.unknown(trainer)):
+        trainer._tool_call_loop = turns.with_turns_stopped(trainer)
+    elif stop_at_finish:
+        logger.warning(_UNKNOWN, type(trainer).__name__, missing, turns.EFFECT)
     if missing := ranks.unknown(trainer):
         effect = "what other reward functions give a failed rollout counts, and metrics are averages over ranks"
         logger.warning(_UNKNOWN, type(trainer).__name__, missing, effect)

@@ -5,8 +5,6 @@ there. Once the current batch is scored, as many of their episodes as the spec a
 next batch take the episodes of their tasks and open the rest. An episode that no reset takes is discarded: prefetching
 costs sessions and never changes a rollout. The loader starts anew with every epoch, so the first batch of an epoch is
 not prefetched.
-
-The trainer's private names are known here and in `concurrency` alone.
 """
 
 # ruff: noqa: SLF001 - the trainer has no public way to this

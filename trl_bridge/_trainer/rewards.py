@@ -65,6 +65,7 @@ def environment_reward(
     for slot in ours:
         if trainer is None or len(trainer.reward_funcs) > 1:
             slot.warn_unless_attached()
+        slot.warn_unless_stopped()
     if log_metric is not None and ours:
         names = environment or [None] * len(slots)
         groups = ranks.grouped_rewards(environments, names)
@@ -72,7 +73,7 @@ def environment_reward(
         for name, value in metrics.items():
             log_metric(name, value)
     # On each rank, whether it has rollouts of ours or not: what they do together they all have to do.
-    if trainer is not None and attach(trainer):
+    if trainer is not None and attach(trainer, stop_at_finish=any(slot.stops for slot in ours)):
         ranks.agree(trainer, environments, environment or [None] * len(slots))
     _warn_without_rewards(ours)
     if log_extra is not None and ours:
