@@ -8,7 +8,7 @@ owns a connection.
 
 from __future__ import annotations
 
-import selectors
+import select
 import ssl
 import sys
 import time
@@ -310,9 +310,12 @@ def _is_readable(transport: asyncio.Transport | None) -> bool:
     """Tell whether something lies unread on a plain connection. TLS has messages of its own, which are no answers."""
     if transport is None or transport.get_extra_info("ssl_object") is not None:
         return False
-    with selectors.DefaultSelector() as selector:
-        selector.register(transport.get_extra_info("socket"), selectors.EVENT_READ)
-        return bool(selector.select(0))
+    socket = transport.get_extra_info("socket")
+    if sys.platform == "win32":  # which has no poll; elsewhere, select can't look at the thousandth file and later ones
+        return bool(select.select([socket], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def content_coding(headers: Mapping[str, str]) -> str:

@@ -384,7 +384,8 @@ class Transport:
     def _parse(self, operation: Operation[T], text: str) -> T:
         try:
             value = decode(text, limits=self.limits)
-            if operation.holds_blocks:
+            # A block takes two characters at least.
+            if operation.holds_blocks and len(text) > 2 * self.limits.blocks:
                 check_blocks(value, self.limits)
             return operation.parse(value)
         except ValueError as error:

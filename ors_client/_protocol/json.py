@@ -73,7 +73,7 @@ def check_items(text: str, limits: Limits) -> None:
         LimitExceeded: They are more than `Limits.items`.
     """
     most = limits.items
-    if _openings_and_commas(text) <= most:
+    if len(text) <= most or _openings_and_commas(text) <= most:
         return
     # Those within strings do not count. Without escapes, every second part between quotes is a string; an object of
     # as many items has two strings for each at most.

@@ -10,9 +10,9 @@ Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from ors_client._config import Limits
@@ -80,9 +80,9 @@ class Cookies(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation(Generic[Result_co]):
-    """One request of the standard.
+    """One request of the standard; made for each, and by `with_cookies` alone changed after that.
 
     Args:
         method: The HTTP method.
@@ -120,9 +120,10 @@ class Operation(Generic[Result_co]):
     holds_blocks: bool = False
     cookies: Cookies | None = field(default=None, repr=False, compare=False)
 
-    def with_cookies(self, cookies: Cookies) -> Operation[Result_co]:
-        """Return this operation with its session's cookies."""
-        return replace(self, cookies=cookies)
+    def with_cookies(self, cookies: Cookies) -> Self:
+        """Set its session's cookies, and return it. A copy would cost as much as the rest of a call's preparation."""
+        self.cookies = cookies
+        return self
 
     @property
     def name(self) -> str:
