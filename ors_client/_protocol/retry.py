@@ -144,6 +144,22 @@ def backoff(policy: RetryPolicy, nth: int, *, draw: Callable[[], float] = _rando
     return delay * (1.0 - policy.jitter * draw())
 
 
+def delay(policy: RetryPolicy, nth: int, asked: float | None, *, draw: Callable[[], float] = _random.random) -> float:
+    """Return the seconds to wait before the `nth` repetition, from 1.
+
+    Args:
+        policy: How fast.
+        nth: Which one.
+        asked: Seconds that the server asked to wait, if it did.
+        draw: A number in [0, 1), for the jitter.
+    """
+    if asked is None:
+        return backoff(policy, nth, draw=draw)
+    wait = max(asked, policy.first_delay)  # "0" is no invitation to ask in a loop
+    # Never sooner than asked, but not all who were refused together at the same moment.
+    return wait + policy.jitter * draw() * min(wait, policy.max_delay)
+
+
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """Read `Retry-After`, in seconds or as an HTTP date (RFC 9110, 10.2.3); `None` where it says nothing usable."""
     value = headers.get("retry-after", "").strip()
@@ -257,7 +273,7 @@ class RetryState:
                 url=self._url,
                 session_id=self._session_id,
             )
-        return self._delay(self._fruitless, failure.retry_after)
+        return delay(self._policy, self._fruitless, failure.retry_after, draw=self._draw)
 
     def _can_wait(self, failure: FailedAttempt) -> bool:
         if not failure.delivered:
@@ -269,9 +285,9 @@ class RetryState:
         if self._waiting_since is None:
             self._waiting_since = now - failure.waited
         self._waits += 1
-        delay = 0.0 if failure.silent else self._delay(self._waits, failure.retry_after)
-        if now + delay < self._waiting_since + self._timeouts.start_up:
-            return delay
+        wait = 0.0 if failure.silent else delay(self._policy, self._waits, failure.retry_after, draw=self._draw)
+        if now + wait < self._waiting_since + self._timeouts.start_up:
+            return wait
         name = self._operation.name
         if failure.status == 429:
             raise CapacityError(
@@ -288,10 +304,3 @@ class RetryState:
         raise TransportError(
             name, reason=failure.reason, attempts=self.count, url=self._url, session_id=self._session_id
         )
-
-    def _delay(self, nth: int, asked: float | None) -> float:
-        if asked is not None:
-            wait = max(asked, self._policy.first_delay)  # "0" is no invitation to ask in a loop
-            # Never sooner than asked, but not all who were refused together at the same moment.
-            return wait + self._policy.jitter * self._draw() * min(wait, self._policy.max_delay)
-        return backoff(self._policy, nth, draw=self._draw)

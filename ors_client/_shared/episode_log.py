@@ -45,6 +45,7 @@ class EpisodeLog:
         prompt: All of the opening's text.
         messages: The whole opening for the record, where it is more than a text.
         said: What the model wrote and no call holds yet.
+        finish_reasons: Why each reply of the model ended, as its endpoint says it.
         usage: Counts of the model's requests and tokens.
         timing: Seconds by part of the episode.
         failure: What broke it.
@@ -64,6 +65,7 @@ class EpisodeLog:
     messages: list[JSONObject] | None = None
     calls: list[CallRecord] = field(default_factory=list[CallRecord])
     said: str | None = None
+    finish_reasons: list[str | None] = field(default_factory=list[str | None])
     usage: Counter[str] = field(default_factory=Counter[str])
     timing: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     failure: Failure | None = None
@@ -150,6 +152,7 @@ class EpisodeLog:
             seconds=self.seconds,
             messages=self.messages,
             said=self.said,
+            finish_reasons=self.finish_reasons or None,
             usage=dict(self.usage) or None,
             timing={part: round(seconds, 6) for part, seconds in self.timing.items()} or None,
             **about,

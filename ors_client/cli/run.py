@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ors_client import AsyncClient, AsyncEnvironment, Limits, ORSError, Task, TaskRef
+from ors_client import AsyncClient, AsyncEnvironment, Limits, ORSError, Task, TaskRef, formats
 from ors_client._http.credentials import Secrets
 from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
 from ors_client.record import EpisodeRecord, read
@@ -32,6 +33,14 @@ _BUDGET = "When an episode is cut"
 _MODEL = "The model"
 _SERVERS = 3  # that a note names
 _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
+
+
+class ReasoningHistory(StrEnum):
+    """Whose reasoning the model is sent again."""
+
+    ALL = "all"
+    LAST = "last"
+    NONE = "none"
 
 
 def run(
@@ -69,8 +78,44 @@ def run(
     ] = None,
     model_timeout: Annotated[
         float,
-        typer.Option("--model-timeout", min=1, metavar="SECONDS", help="For one reply.", rich_help_panel=_MODEL),
+        typer.Option(
+            "--model-timeout",
+            min=1,
+            metavar="SECONDS",
+            help="For one reply, from the request to its last byte.",
+            rich_help_panel=_MODEL,
+        ),
     ] = 600.0,
+    model_attempts: Annotated[
+        int,
+        typer.Option(
+            "--model-attempts",
+            min=1,
+            metavar="N",
+            help="How often one reply is asked for, where the endpoint is busy or fails.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = 5,
+    reasoning_history: Annotated[
+        ReasoningHistory,
+        typer.Option(
+            "--reasoning-history",
+            help="Of which of its replies the model is sent its reasoning again, in the field in which it came.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = ReasoningHistory.ALL,
+    accept_truncated: Annotated[
+        bool,
+        typer.Option(
+            "--accept-truncated",
+            help="Make the calls of a reply that was cut off, and hand in its words; without, it ends the episode.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = False,
+    toolset: Annotated[
+        str | None,
+        typer.Option("--toolset", metavar="NAME", help="Of the environment's sets of tools, where it has several."),
+    ] = None,
     split: SplitOption = None,
     start: Annotated[int, typer.Option("--start", min=0, metavar="N", help="The index of the first task.")] = 0,
     num_tasks: Annotated[
@@ -109,7 +154,7 @@ def run(
 
     The exit status is 0 when every episode was played, 1 when the infrastructure broke some.
     """
-    player = _model(model, base_url, model_key, parameter, model_timeout)
+    player = _model(model, base_url, model_key, parameter, timeout=model_timeout, attempts=model_attempts)
     evaluation = _Evaluation(
         options,
         player,
@@ -119,6 +164,9 @@ def run(
         wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
         attempts=attempts,
         concurrency=concurrency,
+        reasoning_history=reasoning_history.value,
+        accept_truncated=accept_truncated,
+        toolset=toolset,
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
         unscored=unscored.value_in_means,
@@ -146,6 +194,9 @@ class _Evaluation:
     wanted: range
     attempts: int
     concurrency: int
+    reasoning_history: formats.ReasoningHistory
+    accept_truncated: bool
+    toolset: str | None
     secrets: Secrets | None
     retry_failed: bool
     unscored: float | None
@@ -192,6 +243,9 @@ class _Evaluation:
                     attempts=self.attempts,
                     concurrency=self.concurrency,
                     budget=self.budget,
+                    reasoning_history=self.reasoning_history,
+                    accept_truncated=self.accept_truncated,
+                    toolset=self.toolset,
                     secrets=self.secrets,
                     target=client.layout.sessions,
                     hide=[self.options.api_key] if self.options.api_key else [],
@@ -294,7 +348,9 @@ def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Fi
     return figures
 
 
-def _model(name: str, base_url: str | None, key: str | None, parameters: list[str] | None, timeout: float) -> ChatModel:
+def _model(
+    name: str, base_url: str | None, key: str | None, parameters: list[str] | None, *, timeout: float, attempts: int
+) -> ChatModel:
     url = base_url or os.environ.get("OPENAI_BASE_URL")
     if not url:
         raise Misuse("Where is the model? Give --base-url http://host:port/v1, or set OPENAI_BASE_URL.")
@@ -305,6 +361,7 @@ def _model(name: str, base_url: str | None, key: str | None, parameters: list[st
             api_key=key or os.environ.get("OPENAI_API_KEY"),
             parameters=dict(map(_read_parameter, parameters or ())),
             timeout=timeout,
+            attempts=attempts,
         )
     except ValueError as error:
         raise Misuse(str(error)) from None
@@ -330,6 +387,8 @@ def _model_hints(error: ModelRefused, model: ChatModel, key: str | None) -> list
         return connection_hints(error.message, model.base_url)
     if error.status == 200:
         return ["A web page answers there; --base-url is that of the endpoint, usually ending in /v1."]
+    if error.status not in {404, 405}:
+        return ["Every request would be refused like this one; the endpoint's words say why: see --set and --toolset."]
     return ["Is it the endpoint's base URL, usually ending in /v1, and does it have a model of that name?"]
 
 

@@ -10,6 +10,6 @@ async with AsyncClient(url) as client:
 
 from ._budget import Budget
 from ._evaluate import evaluate, remaining
-from ._model import ChatModel, ModelError, ModelRefused, Reply
+from ._model import ChatModel, ConversationRefused, ModelError, ModelRefused, Reply
 
-__all__ = ["Budget", "ChatModel", "ModelError", "ModelRefused", "Reply", "evaluate", "remaining"]
+__all__ = ["Budget", "ChatModel", "ConversationRefused", "ModelError", "ModelRefused", "Reply", "evaluate", "remaining"]

@@ -29,8 +29,8 @@ from ors_client._types import (
 from ors_client.formats import OpenAIChat, ToolCall, distinct_ids, tool_calls, tool_result
 from ors_client.record import CallRecord, EpisodeRecord
 
-from ._budget import Budget
-from ._model import ChatModel, ModelRefused
+from ._model import ChatModel, ConversationRefused, ModelRefused
+from ._rules import Rules
 
 
 async def play(
@@ -38,7 +38,7 @@ async def play(
     task: TaskRef,
     model: ChatModel,
     *,
-    budget: Budget,
+    rules: Rules,
     secrets: Secrets | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> EpisodeRecord:
@@ -48,7 +48,7 @@ async def play(
         environment: Where the task is.
         task: The task.
         model: Who plays; entered.
-        budget: When the episode is cut.
+        rules: How it is played, and when it is cut.
         secrets: For the environment.
         about: Further fields of the record.
 
@@ -59,17 +59,19 @@ async def play(
     began = time.monotonic()
     failure = None
     try:
-        async with environment.session(task, secrets=secrets) as session:
+        async with environment.session(task, secrets=secrets, toolset=rules.toolset) as session:
             log.session_id = session.session_id
             messages = await session.get_messages()
             log.open(messages)
             log.timing["opening"] = time.monotonic() - began
-            with anyio.move_on_after(budget.seconds) as scope:
-                await _Player(session, model, log, messages).play(budget)
+            with anyio.move_on_after(rules.budget.seconds) as scope:
+                await _Player(session, model, log, messages).play(rules)
             if scope.cancelled_caught:
                 log.cut = "seconds"
     except ModelRefused:
         raise
+    except ConversationRefused as error:
+        log.cut = error.fault
     except ORSError as error:
         failure = Failure(type(error).__name__, str(error))
     log.end(time.monotonic() - began, failure=failure, cut=log.cut)
@@ -97,17 +99,20 @@ class _Player:
         self._session = session
         self._model = model
 
-    async def play(self, budget: Budget) -> None:
+    async def play(self, rules: Rules) -> None:
         log = self._log
-        form = OpenAIChat(await self._session.list_tools())
+        form = OpenAIChat(await self._session.list_tools(), reasoning_history=rules.reasoning_history)
         final = await self._session.terminal_tool()
         while not self._session.finished:
-            log.cut = budget.spent(turns=log.usage["requests"], tokens=log.usage["completion_tokens"])
+            log.cut = rules.budget.spent(turns=log.usage["requests"], tokens=log.usage["completion_tokens"])
             if log.cut is not None:
                 return
-            message = await self._ask(form)
-            calls = tool_calls(message)
+            message, cut = await self._ask(form)
             log.said = message.text or None
+            if cut is not None and not rules.accept_truncated:
+                log.cut = cut  # what stands in it may be half of what the model meant
+                return
+            calls = tool_calls(message)
             if not calls:
                 if final is not None:
                     log.said = None  # it stands in the call
@@ -120,7 +125,8 @@ class _Player:
                 results.append(await self._call(call))
             self._messages.append(Message(role="user", blocks=results))
 
-    async def _ask(self, form: OpenAIChat) -> Message:
+    async def _ask(self, form: OpenAIChat) -> tuple[Message, str | None]:
+        """Return the model's reply, and what cut it off, if anything did."""
         log = self._log
         began = time.monotonic()
         log.usage["requests"] += 1
@@ -129,8 +135,9 @@ class _Player:
         finally:
             log.timing["model"] += time.monotonic() - began
         log.usage.update(reply.usage)
+        log.finish_reasons.append(reply.finish_reason)
         self._messages = distinct_ids([*self._messages, form.reply(reply.message)])
-        return self._messages[-1]
+        return self._messages[-1], reply.cut
 
     async def _call(self, call: ToolCall) -> ToolResultBlock:
         if call.problem is None:

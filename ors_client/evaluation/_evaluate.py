@@ -15,11 +15,13 @@ import anyio
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets, secret_values
 from ors_client._types import Task, TaskRef
+from ors_client.formats import ReasoningHistory
 from ors_client.record import EpisodeRecord, RecordWriter, read
 
 from ._budget import Budget
 from ._episode import play
 from ._model import ChatModel, ModelRefused
+from ._rules import Rules
 
 Attempt = tuple[TaskRef, int]
 
@@ -67,6 +69,9 @@ async def evaluate(
     attempts: int = 1,
     concurrency: int = 8,
     budget: Budget | None = None,
+    reasoning_history: ReasoningHistory = "all",
+    accept_truncated: bool = False,
+    toolset: str | None = None,
     secrets: Secrets | None = None,
     target: str = "",
     hide: Collection[str] = (),
@@ -83,6 +88,10 @@ async def evaluate(
         attempts: For each task.
         concurrency: How many sessions are open together.
         budget: When an episode is cut.
+        reasoning_history: Whether the model is sent the reasoning of `all` its replies, of the `last`, or of `none`.
+        accept_truncated: Whether a reply that was cut off counts as if it were whole: its calls are made, and its words
+            are handed in.
+        toolset: The tools of the sessions, where the environment has several sets.
         secrets: For the environment; see `AsyncEnvironment.session`.
         target: The server's address, as the record names it.
         hide: Further keys that the record must not show.
@@ -90,12 +99,18 @@ async def evaluate(
         on_episode: Called with each record as it is written.
 
     Raises:
-        ModelRefused: The endpoint refuses every request.
+        ModelRefused: The endpoint refuses every request; what was under way with it is not recorded.
         OSError: The record can't be written.
         ValueError: A task does not say where it is listed.
     """
     if concurrency < 1:
         raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
+    rules = Rules(
+        budget=budget or Budget(),
+        reasoning_history=reasoning_history,
+        accept_truncated=accept_truncated,
+        toolset=toolset,
+    )
     name = await environment.name()
     specs = {_place(task): task.spec for task in tasks if isinstance(task, Task)}
     places = [_place(task) for task in tasks]
@@ -111,7 +126,7 @@ async def evaluate(
                     environment,
                     task,
                     model,
-                    budget=budget or Budget(),
+                    rules=rules,
                     secrets=secrets,
                     about={"environment": name, "target": target, "attempt": attempt, "spec": specs.get(task)},
                 )

@@ -27,13 +27,19 @@ from ors_client._http.proxies import transport_for
 from ors_client._http.redaction import Redactor
 from ors_client._http.urls import origin
 from ors_client._protocol.json import check_items
-from ors_client._protocol.retry import backoff, retry_after
+from ors_client._protocol.retry import delay, retry_after
 from ors_client._types import JSONObject
+
+from ._refusal import ConversationFault, conversation_fault
 
 _PERMANENT = frozenset({401, 402, 403, 404, 405, 501})  # true of every request, not of this one
 _RETRIED = frozenset({408, 409, 429, *range(500, 600)}) - _PERMANENT
 _FIRST_CONTACT = 3  # attempts to reach an endpoint that never replied: a typing error deserves no more
-_MAX_DELAY = 60.0  # seconds; a server that asks for more is asked again then
+_MAX_DELAY = 60.0  # seconds, where the server does not say how long to wait
+_LONGEST_WAIT = 600.0  # seconds that a server may ask to wait, or it could make the run sleep for days
+_INTERRUPTED = frozenset(
+    {"abort", "error", "insufficient_system_resource"}
+)  # ends of replies that are the server's fault
 _CONNECT_SECONDS = 10.0
 _EXCERPT_BYTES = 4096  # bytes of an answer that may be told in an error
 _EXCERPT_SECONDS = 1.0  # for it to come
@@ -55,8 +61,24 @@ class ModelError(ORSError):
         super().__init__(problem, url=url)
 
 
+class ConversationRefused(ModelError):
+    """Raised when the endpoint refuses this conversation as such: it outgrew the model, or a filter stopped it.
+
+    Args:
+        fault: `context` or `filter`.
+    """
+
+    anchor = "conversationrefused"
+
+    def __init__(
+        self, problem: str, *, fault: ConversationFault, status: int | None = None, url: str | None = None
+    ) -> None:
+        self.fault: ConversationFault = fault
+        super().__init__(problem, status=status, url=url)
+
+
 class ModelRefused(ModelError):
-    """Raised when no request will fare better: a wrong key or path, no such model, a web page, nothing that answers.
+    """Raised when no request will fare better: a wrong key, path or setting, no such model, nothing that answers.
 
     Once the endpoint has replied, pages and broken connections are faults that pass, and so `ModelError`.
     """
@@ -71,10 +93,20 @@ class Reply:
     Args:
         message: The assistant's message, as the endpoint wrote it.
         usage: `prompt_tokens` and `completion_tokens`, where they were counted.
+        finish_reason: Why it ended, as the endpoint says it: `stop`, `tool_calls`, `length`, `content_filter`, ...
     """
 
     message: JSONObject
     usage: Mapping[str, int]
+    finish_reason: str | None = None
+
+    @property
+    def cut(self) -> str | None:
+        """`length` or `filter` where the reply was cut off, else `None`."""
+        reason = self.finish_reason or ""
+        if reason in {"length", "max_tokens"}:
+            return "length"
+        return "filter" if reason.startswith("content_filter") else None  # Google adds what was found
 
 
 class ChatModel:
@@ -174,6 +206,7 @@ class ChatModel:
             request: `messages` and `tools`, as `OpenAIChat.request` writes them.
 
         Raises:
+            ConversationRefused: The conversation is too long for the model, or a filter stopped it.
             ModelError: No reply came, however often it was asked.
             ModelRefused: None will come.
         """
@@ -184,12 +217,14 @@ class ChatModel:
                 reply = await self._send(body)
             except _RetryableFailure as failure:
                 misdirected = failure.unreached and not self._replied
-                if attempt == (min(attempts, _FIRST_CONTACT) if misdirected else attempts):
+                asked = failure.wait or 0.0
+                if asked >= _LONGEST_WAIT or attempt == (min(attempts, _FIRST_CONTACT) if misdirected else attempts):
                     tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
                     kind = ModelRefused if misdirected else ModelError
-                    problem = f"The model gave no reply after {tries}: {failure.reason}"
+                    wait = f", with a Retry-After of {asked:g} seconds" if asked >= _LONGEST_WAIT else ""
+                    problem = f"The model gave no reply after {tries}: {failure.reason}{wait}"
                     raise kind(problem, status=failure.status, url=self.base_url) from None
-                await anyio.sleep(min(max(backoff(self._retry, attempt), failure.wait or 0.0), _MAX_DELAY))
+                await anyio.sleep(delay(self._retry, attempt, failure.wait))
             else:
                 self._replied = True
                 return reply
@@ -221,15 +256,26 @@ class ChatModel:
                 raise _RetryableFailure(reason, unreached=True) from None
         if deadline.scope.cancelled_caught and not (status and status != 200):
             raise _RetryableFailure(f"no whole reply came within {self._timeout:g} s")
-        if status in _RETRIED:
-            raise _RetryableFailure(
-                self._describe_status(status, answer), status, retry_after(headers, now=time.time())
-            )
-        if status in _PERMANENT or 300 <= status < 400:
-            raise ModelRefused(self._describe_status(status, answer), status=status, url=self.base_url)
         if status != 200:
-            raise self._error(self._describe_status(status, answer), status)
-        return self._read(answer)
+            raise self._refusal(status, headers, answer)
+        completion = self._parse(answer)
+        status = _status_within(completion)
+        if status is not None:
+            raise self._refusal(status, headers, answer)
+        return self._read(completion, answer)
+
+    def _refusal(self, status: int, headers: Mapping[str, str], answer: bytearray) -> Exception:
+        """Return what an error means: for this request, for this conversation, or for all of them."""
+        problem = self._describe_status(status, answer)
+        fault = conversation_fault(answer[:_EXCERPT_BYTES])
+        if fault is not None:
+            return ConversationRefused(problem, fault=fault, status=status, url=self.base_url)
+        if status in _RETRIED:
+            return _RetryableFailure(problem, status, retry_after(headers, now=time.time()))
+        # Before the first reply nothing shows that the endpoint takes any request of this kind.
+        if status in _PERMANENT or 300 <= status < 400 or not self._replied:
+            return ModelRefused(problem, status=status, url=self.base_url)
+        return self._error(problem, status)
 
     async def _receive(self, response: httpx.Response, answer: bytearray, deadline: Deadline) -> None:
         packed = content_coding(response.headers)
@@ -244,24 +290,39 @@ class ChatModel:
         if len(answer) > _MAX_REPLY_BYTES:
             raise self._error("The model's endpoint sent more than 64 MiB for one reply", None)
 
-    def _read(self, content: bytes | bytearray) -> Reply:
+    def _parse(self, content: bytes | bytearray) -> JSONObject:
         try:
             text = content.decode("utf-8-sig")
             check_items(text, _LIMITS)
-            completion = _object(json.loads(text))
-            choices = cast("list[object]", completion["choices"])
-            message = _object(_object(choices[0])["message"])
+            return _object(json.loads(text))
         except LimitExceeded as error:
             raise self._error(f"The model's reply is too large: {error.problem}", 200) from None
-        except (ValueError, LookupError, TypeError, RecursionError):
-            excerpt = self._excerpt(content)
-            problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
-            misdirected = is_web_page(excerpt) and not self._replied
-            raise (ModelRefused if misdirected else ModelError)(problem, status=200, url=self.base_url) from None
+        except (ValueError, TypeError, RecursionError):
+            raise self._no_completion(content) from None
+
+    def _no_completion(self, content: bytes | bytearray) -> ModelError:
+        excerpt = self._excerpt(content)
+        problem = f"The endpoint's answer is no chat completion; it begins {excerpt!r}"
+        misdirected = is_web_page(excerpt) and not self._replied
+        return (ModelRefused if misdirected else ModelError)(problem, status=200, url=self.base_url)
+
+    def _read(self, completion: JSONObject, content: bytes | bytearray) -> Reply:
+        try:
+            choice = _object(cast("list[object]", completion["choices"])[0])
+            message = _object(choice["message"])
+        except (LookupError, TypeError):
+            raise self._no_completion(content) from None
+        reason = choice.get("finish_reason")
+        if reason in _INTERRUPTED:
+            raise _RetryableFailure(f"the reply ended with finish_reason {reason!r}")
         usage = completion.get("usage")
         counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
         names = ("prompt_tokens", "completion_tokens")
-        return Reply(message, {name: count for name in names if isinstance(count := counts.get(name), int)})
+        return Reply(
+            message,
+            {name: count for name in names if isinstance(count := counts.get(name), int)},
+            reason if isinstance(reason, str) else None,
+        )
 
     def _describe_status(self, status: int, content: bytes | bytearray) -> str:
         said = self._excerpt(content)
@@ -295,6 +356,15 @@ class _RetryableFailure(Exception):
         self.wait = wait
         self.unreached = unreached
         super().__init__(reason)
+
+
+def _status_within(completion: JSONObject) -> int | None:
+    """Return the status of an error that came as a success, as routers send it that had begun to answer."""
+    error = completion.get("error")
+    if not isinstance(error, dict) or completion.get("choices"):
+        return None
+    code = cast("JSONObject", error).get("code")
+    return code if isinstance(code, int) and 400 <= code < 600 else 400
 
 
 def _object(value: object) -> JSONObject:

@@ -16,7 +16,7 @@ from ._names import ToolNames
 from .anthropic import Anthropic
 from .google import Google
 from .mcp import MCP
-from .openai_chat import OpenAIChat
+from .openai_chat import OpenAIChat, ReasoningHistory
 from .openai_responses import OpenAIResponses
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Google",
     "OpenAIChat",
     "OpenAIResponses",
+    "ReasoningHistory",
     "ToolCall",
     "ToolNames",
     "distinct_ids",

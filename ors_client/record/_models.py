@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from ors_client._types import JSONObject
 
 # What only some writers know stands in a line only where it is known.
-_OPTIONAL = frozenset({"attempt", "blocks", "kind", "messages", "metadata", "model", "said", "spec", "timing", "usage"})
+_OPTIONAL = frozenset(
+    {"attempt", "blocks", "finish_reasons", "kind", "messages", "metadata", "model", "said", "spec", "timing", "usage"}
+)
 
 
 class _Model(BaseModel):
@@ -76,6 +78,7 @@ class EpisodeRecord(_Model):
         attempt: Which attempt at this task it was, from 0, where each is made once.
         spec: The task as the server describes it.
         messages: The conversation that it began with, as the standard writes it, where it is more than `prompt`.
+        finish_reasons: Why each reply of the model ended, as its endpoint says it.
         said: The model's last words, after its last call.
         usage: Counts of the model's requests and tokens.
         timing: Seconds by part, as `opening` or `model`.
@@ -99,6 +102,7 @@ class EpisodeRecord(_Model):
     attempt: int | None = None
     spec: JSONObject | None = None
     messages: list[JSONObject] | None = None
+    finish_reasons: list[str | None] | None = None
     said: str | None = None
     usage: dict[str, int] | None = None
     timing: dict[str, float] | None = None

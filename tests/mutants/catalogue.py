@@ -127,15 +127,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         f"{_RETRY}: waiting has no end",
-        "if now + delay < self._waiting_since + self._timeouts.start_up:",
+        "if now + wait < self._waiting_since + self._timeouts.start_up:",
         "if True:",
         "a full server is asked for ever",
         _JUDGEMENT,
     ),
     Mutant(
         f"{_RETRY}: Retry-After is not kept",
-        "wait = max(asked, self._policy.first_delay)",
-        "wait = self._policy.first_delay",
+        "wait = max(asked, policy.first_delay)",
+        "wait = policy.first_delay",
         "a server that asks for patience is hammered",
         _JUDGEMENT,
     ),
