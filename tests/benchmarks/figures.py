@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from tests.servers import serve
+
 from . import installed
 from .light_server import LATE_SECONDS, PING_SECONDS
 from .trainer_work import ITERATIONS, ROLLOUTS
@@ -253,6 +255,22 @@ def step(scale: Scale) -> Iterator[Figure]:
     )
 
 
+def turns(_: Scale) -> Iterator[Figure]:
+    """What the model is asked to generate, with `stop_at_finish` and by TRL alone."""
+    for kind, name in (("echo", "the demo's environment, one call"), ("failing", "an environment of three calls")):
+        with serve("ours", "--env", kind) as server:
+            found = {side: _trainer_work("turns", side, server.url, f"{kind}environment") for side in (SDK, OURS)}
+        same = found[SDK]["reward"] == found[OURS]["reward"]
+        saved = {key: 1 - _ratio(found, key, SDK) for key in ("turns", "tokens")}
+        yield Figure(
+            f"generated for {ROLLOUTS} rollouts of {name}",
+            {side: f"{values['turns']:.0f} turns, {values['tokens']:.0f} tokens" for side, values in found.items()},
+            f"{saved['turns']:.0%} of the turns and {saved['tokens']:.0%} of the tokens saved",
+            "some saved, the same reward",
+            same and saved["turns"] > 0 and saved["tokens"] > 0,
+        )
+
+
 FIGURES: dict[str, Callable[[Scale], Iterator[Figure]]] = {
     "calls": calls,
     "churn": churn,
@@ -261,6 +279,7 @@ FIGURES: dict[str, Callable[[Scale], Iterator[Figure]]] = {
     "imports": imports,
     "datasets": datasets,
     "step": step,
+    "turns": turns,
 }
 
 

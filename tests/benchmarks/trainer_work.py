@@ -1,6 +1,6 @@
 """What a trainer waits for, through our bridge or `trl.experimental.openreward`; run in a process of its own.
 
-`python -m tests.benchmarks.trainer_work dataset ours URL 64` prints a JSON object, and so does `step`.
+`python -m tests.benchmarks.trainer_work dataset ours URL 64` prints a JSON object, and so do `step` and `turns`.
 """
 
 # ruff: noqa: T201 - its caller reads the answer
@@ -8,6 +8,7 @@
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ ROLLOUTS = 16
 ITERATIONS = 3
 
 
-def spec_of(side: str, url: str, **options: Any) -> Any:
+def spec_of(side: str, url: str, *, env_name: str = ENVIRONMENT, **options: Any) -> Any:
     """Return the spec of one side, with everything imported that it imports later."""
     warnings.simplefilter("ignore")
     if side == "ours":
@@ -31,12 +32,12 @@ def spec_of(side: str, url: str, **options: Any) -> Any:
 
         import trl_bridge
 
-        return trl_bridge.OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
+        return trl_bridge.OpenRewardSpec(url, env_name=env_name, **options)
     os.environ |= {"OPENREWARD_API_URL": url, "OPENREWARD_SESSION_URL": url}
     import openreward  # noqa: F401
     from trl.experimental.openreward import OpenRewardSpec
 
-    return OpenRewardSpec(url, env_name=ENVIRONMENT, **options)
+    return OpenRewardSpec(url, env_name=env_name, **options)
 
 
 def dataset(side: str, url: str, tasks: int | None) -> dict[str, float]:
@@ -97,9 +98,57 @@ def step(side: str, url: str, batches: int) -> dict[str, float]:
     return {"wall": sorted(walls)[len(walls) // 2], "best": min(walls)}
 
 
+def turns(side: str, url: str, env_name: str) -> dict[str, float]:
+    """Count what the model is asked for in one batch: turns and tokens; it says what a script says, without a slip."""
+    sys.path.insert(0, str(ROOT / "tests" / "bridge"))
+    from training import END, call, make_trainer
+
+    def demo(text: str, answers: int) -> str:
+        return "Done." if answers else call("echo", text=re.findall(r"text='(\w+)'", text)[-1])
+
+    def three_calls(text: str, answers: int) -> str:
+        del text
+        calls = [call("step", reward=0.5), call("step", reward=0.5), call("finish", reward=1.0)]
+        return [*calls, "Done."][min(answers, 3)]
+
+    say = {"echoenvironment": demo, "failingenvironment": three_calls}[env_name]
+    options = {"stop_at_finish": True} if side == "ours" else {}
+    spec = spec_of(side, url, env_name=env_name, task_tools_discovery_index=0, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(
+            Path(folder),
+            policy=lambda text: say(text, text.count("<tool_response>")) + END,
+            rollouts=ROLLOUTS,
+            generations=4,
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        if side == "ours":
+            spec.attach(trainer)
+        generate, asked = trainer._generate_single_turn, {"turns": 0.0, "tokens": 0.0}
+
+        def counted(*arguments: Any, **more: Any) -> Any:
+            said = generate(*arguments, **more)
+            asked["turns"] += len(said[0])
+            asked["tokens"] += sum(map(len, said[0]))
+            return said
+
+        trainer._generate_single_turn = counted
+        trainer.model.train()
+        trainer._generate_and_score_completions([dict(trainer.train_dataset[0]) for _ in range(ROLLOUTS)])
+        asked["reward"] = trainer._metrics["train"]["reward"][-1]
+        if side == "ours":
+            spec.close()
+    return asked
+
+
 def main() -> None:
     """Do the work that the arguments name."""
     work, side, url, number = sys.argv[1:]
+    if work == "turns":
+        print(json.dumps(turns(side, url, number)))
+        return
     count = None if number == "all" else int(number)
     done = dataset(side, url, count) if work == "dataset" else step(side, url, count or 1)
     print(json.dumps(done))

@@ -227,6 +227,7 @@ def vision_batch(folder, spec, policy):
     return shown, scored["num_images"]
 
 
+@pytest.mark.slow
 def test_vision_model_goes_on_with_the_images_of_those_that_go_on(ours, tmp_path):
     def paint_red_then_look(text):
         turns = text.count("<tool_response>")
