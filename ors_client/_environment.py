@@ -85,7 +85,8 @@ class AsyncEnvironment:
 
     def __repr__(self) -> str:
         name, variant = self._key
-        return f"{type(self).__name__}({name!r}{'' if variant is None else f', {variant=}'})"
+        shown = f"{type(self).__name__}({name!r}{'' if variant is None else f', {variant=}'})"
+        return self._server.transport.show(shown)  # a name may come from a server that echoes the key
 
     async def name(self) -> str:
         """Return the name that the server lists the environment by.
@@ -118,7 +119,7 @@ class AsyncEnvironment:
                 instead=counted,
             )
         except StatusError as error:
-            raise await self._explained(error, split) from error
+            raise await self._explained(error, split) from error.__cause__
 
     async def get_task(self, split: str, index: int) -> Task:
         """Return one task.
@@ -149,7 +150,7 @@ class AsyncEnvironment:
                 instead=picked,
             )
         except StatusError as error:
-            raise await self._explained(error, split, index) from error
+            raise await self._explained(error, split, index) from error.__cause__
 
     async def list_tasks(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
         """Return the tasks of a split, or those of a range of it, resolved like a Python slice.
@@ -202,7 +203,7 @@ class AsyncEnvironment:
         try:
             return await (ranged(instead=listed) if bounded else listed())
         except StatusError as error:
-            raise await self._explained(error, split, start, None if stop is None else stop - 1) from error
+            raise await self._explained(error, split, start, None if stop is None else stop - 1) from error.__cause__
 
     async def list_tools(self) -> list[ToolSpec]:
         """Return the tools that every task has; some tasks have more, see `AsyncSession.list_tools`."""
@@ -346,10 +347,7 @@ class AsyncEnvironment:
         try:
             names = [one.name for one in await self.list_splits()]
             if names and split not in names:
-                listed = self._server.transport.show(
-                    ", ".join(map(repr, names))
-                )  # before it is cut, maybe within a key
-                problem = f"There is no split {split!r}; there are: {one_line(listed, _LISTING)}."
+                problem = f"There is no split {split!r}; there are: {one_line(', '.join(map(repr, names)), _LISTING)}."
             else:
                 wanted = [index for index in indices if index is not None]
                 count = await self.num_tasks(split) if wanted else 0
@@ -359,8 +357,8 @@ class AsyncEnvironment:
                 problem = _no_such_task(split, missing[-1], count)
         except ORSError:  # a server that does not tell
             return error
-        return TaskMissing(
-            problem, status=error.status, detail=error.detail, url=error.url, session_id=error.session_id
+        return self._server.shown(
+            TaskMissing(problem, status=error.status, detail=error.detail, url=error.url, session_id=error.session_id)
         )
 
     def _deployment(self, method: str) -> str:

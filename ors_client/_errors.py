@@ -47,10 +47,14 @@ _NO_ROUTE_ADVICE = (
 _RAISED_ADVICE = "Something raised on the server; see its log."
 
 
+CUT = "... ("
+"""Stands in a message where a text was cut; who hides a key finds the beginning of one before it."""
+
+
 def one_line(text: object, limit: int = _EXCERPT) -> str:
     """Fold `text` to one printable line of at most `limit` characters, fit for a message."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= limit else f"{line[:limit]}... ({len(line)} characters)"
+    return line if len(line) <= limit else f"{line[:limit]}{CUT}{len(line)} characters)"
 
 
 def _rebuild(kind: type[ORSError], args: tuple[object, ...], state: dict[str, object]) -> ORSError:
@@ -79,6 +83,14 @@ _NO_ROUTE_TEXT = re.compile(
 def means_no_route(status: int, detail: str) -> bool:
     """Tell an answer for a path that has no route from other meanings of 404."""
     return status == 405 or (status == 404 and (is_web_page(detail) or _NO_ROUTE_TEXT.fullmatch(detail) is not None))
+
+
+def _shown(fact: object, show: Callable[[str], str]) -> object:
+    if isinstance(fact, str):
+        return show(fact)
+    if isinstance(fact, list):
+        return [_shown(each, show) for each in cast("list[object]", fact)]
+    return fact
 
 
 def _location(url: str | None, session_id: str | None) -> str:
@@ -121,9 +133,7 @@ class ORSError(Exception):
         """
         located = self.url is not None or self.session_id is not None
         message = show(self.message) + ("" if located else _location(url, session_id))
-        facts: dict[str, object] = {
-            name: show(value) if isinstance(value, str) else value for name, value in self.__dict__.items()
-        }
+        facts: dict[str, object] = {name: _shown(value, show) for name, value in self.__dict__.items()}
         if not located:
             facts |= {"url": url, "session_id": session_id}
         return cast("Self", _rebuild(type(self), (message,), facts))

@@ -8,7 +8,6 @@ are judged.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 import weakref
@@ -29,6 +28,7 @@ from ._errors import (
 from ._http.backends import Timing
 from ._http.credentials import Secrets
 from ._http.deadline import Deadline
+from ._http.redaction import get_logger
 from ._lifecycle.creation import SessionCreation, TaskSource, remove
 from ._lifecycle.keepalive import Keepalive, TrackedSession
 from ._lifecycle.limiter import SessionPermit
@@ -59,7 +59,7 @@ from ._types import (
     ToolSpec,
 )
 
-_logger = logging.getLogger("ors_client")
+_logger = get_logger("ors_client")
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -101,7 +101,7 @@ class AsyncSession:
 
     def __repr__(self) -> str:
         state = "lost" if self._lost is not None else "finished" if self._finished else self._state
-        return f"<{type(self).__name__} {self._id or ''} {state}>"
+        return self._server.transport.show(f"<{type(self).__name__} {self._id or ''} {state}>")
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -268,11 +268,9 @@ class AsyncSession:
         self._refuse_when_finished("terminal tool")
         tool = await self.terminal_tool()
         if tool is None:
-            raise ToolRejected(
-                "terminal tool",
-                detail="This environment has no terminal tool.",
-                reason="not_found",
-                session_id=self.session_id,
+            none = "This environment has no terminal tool."
+            raise self._server.shown(
+                ToolRejected("terminal tool", detail=none, reason="not_found", session_id=self.session_id)
             )
         return await self.call_tool(tool.name, {} if tool.arg is None else {tool.arg: message}, timeout=timeout)
 
@@ -394,9 +392,8 @@ class AsyncSession:
 
     def _refuse_when_finished(self, name: str) -> None:
         if self._finished:
-            raise ToolRejected(
-                name, detail="The episode is over; open another session.", reason=_FINISHED, session_id=self._id
-            )
+            over = "The episode is over; open another session."
+            raise self._server.shown(ToolRejected(name, detail=over, reason=_FINISHED, session_id=self._id))
 
     async def _under_way(
         self,
@@ -420,16 +417,16 @@ class AsyncSession:
             finally:
                 self._scopes.discard(deadline.scope)
         self._refuse_when_gone()
-        raise DeadlineExceeded(
-            doing, limit=limit, seconds=math.inf if seconds is None else seconds, url=self._url, session_id=self._id
-        )
+        most = math.inf if seconds is None else seconds
+        raise self._server.shown(DeadlineExceeded(doing, limit=limit, seconds=most, url=self._url, session_id=self._id))
 
     def _refuse_when_gone(self) -> None:
         self._server.check()
         if self._lost is not None:
-            raise SessionLost(self._id or "", reason=self._lost, url=self._url)
+            raise self._server.shown(SessionLost(self._id or "", reason=self._lost, url=self._url))
         if self._state != "open":
-            raise ClientStateError("The session is not open; use it inside its `with` block.", session_id=self._id)
+            not_open = "The session is not open; use it inside its `with` block."
+            raise self._server.shown(ClientStateError(not_open, session_id=self._id))
         if self._entered.failed is not None:
             raise self._entered.failed
 

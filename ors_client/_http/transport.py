@@ -19,7 +19,15 @@ from typing import Any, TypeVar
 import anyio
 
 from ors_client._config import Limits, RetryPolicy, Timeouts
-from ors_client._errors import LimitExceeded, ORSError, ProtocolError, ResultLost, StatusError, TransportError
+from ors_client._errors import (
+    LimitExceeded,
+    ORSError,
+    ProtocolError,
+    ResultLost,
+    StatusError,
+    TransportError,
+    one_line,
+)
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
 from ors_client._protocol.responses import check_blocks
@@ -349,7 +357,7 @@ class Transport:
         except (ValueError, ORSError):
             message = text
         else:
-            message = detail(body)
+            message = self.show(detail(body))  # again, as it may have been spelt otherwise
             if response.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
@@ -462,7 +470,7 @@ class _AttemptDeadline(Deadline):
 def _check_coding(response: HTTPResponse) -> None:
     # A few bytes may unpack to gigabytes, and codings within each other in one step.
     if coding := content_coding(response.headers):
-        raise ProtocolError(f"An answer came packed ({coding[:40]!r}), which was not asked for")
+        raise ProtocolError(f"An answer came packed ({one_line(coding, 40)!r}), which was not asked for")
 
 
 def _resuming(body: bytes, task_id: str) -> bytes:

@@ -6,7 +6,6 @@ what the episode is for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from ors_client._errors import (
 from ors_client._http.cancellation import run_shielded
 from ors_client._http.cookies import SessionCookies
 from ors_client._http.credentials import Secrets
+from ors_client._http.redaction import get_logger
 from ors_client._http.transport import BodySecretsRefused
 from ors_client._protocol.operations import Address, Episode, Operation, create, create_session
 from ors_client._protocol.retry import backoff
@@ -33,7 +33,7 @@ from ors_client._types import JSONValue, Task
 from .keepalive import TrackedSession, end
 from .server import EnvironmentKey, Server
 
-_logger = logging.getLogger("ors_client")
+_logger = get_logger("ors_client")
 
 
 class TaskSource(NamedTuple):
@@ -124,7 +124,7 @@ class SessionCreation:
             except ORSError as error:
                 self.tracked = None
                 await remove(server, tracked)
-                raise await self._explained(error) from error
+                raise server.shown(await self._explained(error)) from error.__cause__
             else:
                 return
         raise TransportError(

@@ -36,11 +36,12 @@ from ors_client._errors import (
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.cookies import SessionCookies
 from ors_client._http.process import OwnProcess
+from ors_client._http.redaction import get_logger
 from ors_client._http.transport import RetryLater, Transport
 from ors_client._protocol.operations import Operation, delete, delete_session, ping
 from ors_client._protocol.retry import is_missing_route
 
-_logger = logging.getLogger("ors_client")
+_logger = get_logger("ors_client")
 
 T = TypeVar("T")
 

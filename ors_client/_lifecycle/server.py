@@ -6,7 +6,6 @@ shape of secrets, and the routes that are missing. It opens no episode.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -19,10 +18,12 @@ from ors_client._errors import (
     BillingError,
     ClientStateError,
     EnvironmentNotFound,
+    ORSError,
     StatusError,
 )
 from ors_client._http.credentials import Secrets, encode_body, encode_header, secret_values
 from ors_client._http.process import OwnProcess
+from ors_client._http.redaction import get_logger
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, list_environments, version
 from ors_client._protocol.retry import is_missing_route
@@ -31,9 +32,10 @@ from .discovery import Discovery
 from .keepalive import Keepalive, TrackedSession
 from .limiter import SessionLimiter
 
-_logger = logging.getLogger("ors_client")
+_logger = get_logger("ors_client")
 
 T = TypeVar("T")
+E = TypeVar("E", bound=ORSError)
 
 Route = tuple[str, str | None]
 """The last segment of a path, and the deployment: the servers behind one catalogue differ by age."""
@@ -87,6 +89,10 @@ class Server:
         self._process.check()
         if not self.open:
             raise ClientStateError(CLIENT_CLOSED)
+
+    def shown(self, error: E) -> E:
+        """Return an error that is raised outside of the transport without the keys and secrets that a server echoes."""
+        return error.at(url=None, session_id=None, show=self.transport.show)
 
     def deployment_of(self, key: EnvironmentKey) -> str | None:
         """Return the deployment that a name stands for, or `None` where it is an environment's own.
@@ -238,4 +244,4 @@ class Server:
             return available[0]
         if available and wanted is None and deployment is not None:
             return available[0]  # a deployment's first environment is its default
-        raise EnvironmentNotFound(wanted, available=available, url=url)
+        raise self.shown(EnvironmentNotFound(wanted, available=available, url=url))

@@ -16,7 +16,6 @@ import asyncio
 import atexit
 import contextlib
 import json
-import logging
 import threading
 import time
 from collections import deque
@@ -27,10 +26,11 @@ from typing import Literal
 from ors_client._errors import CLIENT_CLOSED, CapacityError, ClientStateError, ORSError, StatusError
 from ors_client._http.background import EXIT_SECONDS, Background
 from ors_client._http.process import OwnProcess
+from ors_client._http.redaction import get_logger
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import environment_id, upload_rollouts, variant_ids
 
-_logger = logging.getLogger("ors_client")
+_logger = get_logger("ors_client")
 
 # Of one request. The last two are openreward 0.1.167's; a single event may be longer.
 _AGE_SECONDS, _BATCH_EVENTS, _BATCH_BYTES = 1.0, 128, 1_000_000

@@ -3,6 +3,7 @@
 from ors_client._http.background import LoopThread, wait
 from ors_client._http.credentials import Secrets, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
+from ors_client._http.redaction import get_logger
 
 from .block_recorder import BlockRecorder
 from .block_text import flatten, images_absent, placeholder, plain_text
@@ -21,6 +22,7 @@ __all__ = [
     "Secrets",
     "credentials_in",
     "flatten",
+    "get_logger",
     "images_absent",
     "mapping",
     "placeholder",

@@ -210,7 +210,12 @@ class ChatModel:
             ModelError: No reply came, however often it was asked.
             ModelRefused: None will come.
         """
-        body = {"model": self.name, **self._parameters, **request}
+        try:
+            return await self._ask({"model": self.name, **self._parameters, **request})
+        except ORSError as error:
+            raise error.at(url=self.base_url, session_id=None, show=self._redactor.redact) from None
+
+    async def _ask(self, body: Mapping[str, Any]) -> Reply:
         attempts = self._retry.attempts
         for attempt in range(1, attempts + 1):
             try:

@@ -7,13 +7,13 @@ up before the same models.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 
+from ors_client._http.redaction import get_logger
 from ors_client._types import ToolSpec
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LONGEST = 64
 _ACCEPTED = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_LONGEST - 1}}}")

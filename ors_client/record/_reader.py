@@ -5,16 +5,17 @@ Fields that are not known are ignored, and a line that a crash left unfinished i
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ors_client._http.redaction import get_logger
+
 from ._models import EpisodeRecord
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MOST_WARNINGS = 5  # about lines of one file: another kind of file would fill the screen
 

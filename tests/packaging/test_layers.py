@@ -23,6 +23,7 @@ SHARED = [
     "Secrets",
     "credentials_in",
     "flatten",
+    "get_logger",
     "images_absent",
     "mapping",
     "placeholder",
@@ -112,3 +113,13 @@ def test_packages_import_neither_sdk_nor_this_repository():
 
 def test_every_mutant_can_be_made():
     assert [mutant.name for mutant in MUTANTS if not mutant.fits(house.ROOT)] == []
+
+
+def test_loggers_of_modules_that_log_a_server_s_text_hide_what_it_may_echo():
+    plain = {module for module in house.sources() if "logging.getLogger(" in ast.unparse(house.tree(module))}
+    assert plain == {
+        "ors_client._http.redaction",  # which makes the others
+        "ors_client._types",  # logs no word of a server
+        "ors_client.cli.command",  # shows what the others log
+        "ors_client.replay._server",  # is a server
+    }

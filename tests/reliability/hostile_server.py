@@ -56,6 +56,8 @@ HONEST: dict[str, Step] = {
     "delete_session": answer({"sid": "s1"}),
 }
 
+_MISSING = answer({"detail": "Not Found"}, status=404)
+
 
 class HostileServer:
     """One environment named "env", on a thread.
@@ -129,7 +131,7 @@ class HostileServer:
         with self._asked:
             self.requests.append(name)
             self._asked.notify_all()
-        steps = self._scripts[name](nth) if name in self._scripts else [HONEST[name]]
+        steps = self._scripts[name](nth) if name in self._scripts else [HONEST.get(name, _MISSING)]
         for step in steps:
             if step is None:
                 return False

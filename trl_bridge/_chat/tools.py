@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import keyword
-import logging
 import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ors_client import ToolSpec
+from ors_client._shared import get_logger
 
 from .content import escape_surrogates
 from .schemas import DEEPEST, sanitized_schema, too_deep
 from .type_hints import Parameter, parameters
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _SECTION = re.compile(r"(Args|Returns|Raises|\((?i:choices)):")
 """What transformers takes for a section of the docstring, wherever it stands."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ors_client import Task
+from ors_client._shared import get_logger
 from trl_bridge._chat.content import escape_surrogates
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 RESERVED_COLUMNS = frozenset(
     {

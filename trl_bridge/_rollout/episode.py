@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +32,7 @@ from ors_client import (
     TextBlock,
     ToolOutput,
 )
-from ors_client._shared import REFUSALS, BlockRecorder, CallEntry, EpisodeLog, Failure, refusal_text
+from ors_client._shared import REFUSALS, BlockRecorder, CallEntry, EpisodeLog, Failure, get_logger, refusal_text
 from trl_bridge._chat.content import Content, to_content
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.rollout_upload import text_only
@@ -41,7 +40,7 @@ from trl_bridge._runtime.runtime import Runtime
 from trl_bridge._runtime.servers import Server
 from trl_bridge._scoring import Scoring, is_usable
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Cut = Literal["calls", "seconds", "characters"]
 Shown = str | list[dict[str, Any]]

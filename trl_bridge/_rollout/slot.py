@@ -7,20 +7,19 @@ one at a time; the work is done on the runtime's loop.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from ors_client import ClientStateError, TaskRef
-from ors_client._shared import EpisodeLog, wait
+from ors_client._shared import EpisodeLog, get_logger, wait
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
 from .episode import Episode, Shown, reward
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class PendingEpisode:

@@ -7,16 +7,15 @@ in its order; making rows and methods of it is for others.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
 from ors_client import AsyncEnvironment, AsyncSession, ORSError, StatusError, Task, TaskRef, ToolSpec
-from ors_client._shared import Secrets
+from ors_client._shared import Secrets, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -192,8 +191,7 @@ async def _explain_split(environment: AsyncEnvironment, split: str, error: Statu
     """Turn a refusal into one that names the splits, if an unknown split was the reason."""
     names = [known.name for known in await environment.list_splits()]
     if split not in names:
-        there = ", ".join(map(repr, names)) or "none"
-        raise ValueError(f"No split named {split!r}; this environment has: {there}.") from error
+        raise ValueError(error.message) from error  # which names them
 
 
 def _out_of_range(split: str, index: int, total: int) -> str:

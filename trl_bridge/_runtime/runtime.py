@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import threading
 import weakref
@@ -22,7 +21,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, secret_values
+from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, get_logger, secret_values
 from ors_client.record import EpisodeRecord, RecordWriter, redacted
 from trl_bridge._settings import Settings
 
@@ -31,7 +30,7 @@ from .rollout_upload import redactable, upload
 from .servers import Server, Servers
 from .task_specs import TaskSpecCache
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _RECORD_SECONDS = 5.0  # an answer waits for its episode's line, which takes milliseconds unless something is wrong
 _UPLOAD_LIMITS = 6  # what the client takes for its uploads as long as they arrive, in lengths of `Timeouts.close`

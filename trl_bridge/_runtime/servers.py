@@ -7,15 +7,15 @@ probed in the background, so that resets do not wait for it while others could s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import anyio
 
 from ors_client import AsyncClient, AsyncEnvironment, DeadlineExceeded, ORSError, SessionLost, TransportError
+from ors_client._shared import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ had by then leaves the record without it, and keeps no episode from being played
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
 from ors_client import AsyncEnvironment, JSONObject, ORSError, Task, TaskRef
+from ors_client._shared import get_logger
 
 from .servers import Servers
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _TIMEOUT = 5.0  # seconds that a question may take, and with it openings; it takes milliseconds
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
+from ors_client._shared import get_logger
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._rollout.environment import bound_tool, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
@@ -27,7 +27,7 @@ from trl_bridge._rollout.slot import RolloutSlot
 from . import ranks, turns
 from .prefetch import Prefetcher
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _MARK = "_trl_bridge_attached"
 _PREFETCHER = "_trl_bridge_look_ahead"

@@ -6,14 +6,13 @@ The environment's scores come beside its own rewards and never instead of them; 
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from ors_client import GroupCandidate, ORSError, StatusError, TaskRef
-from ors_client._shared import wait
+from ors_client._shared import get_logger, wait
 from trl_bridge._chat.conversation import from_chat
 from trl_bridge._rollout.environment import slot_of, tool_names
 from trl_bridge._runtime.runtime import Runtime
@@ -21,7 +20,7 @@ from trl_bridge._scoring import is_usable
 
 from .rewards import LogMetric
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def group_reward(

@@ -12,16 +12,16 @@ not prefetched.
 from __future__ import annotations
 
 import functools
-import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ors_client import TaskRef
+from ors_client._shared import get_logger
 from trl_bridge._rollout.slot import PendingEpisode, RolloutSlot
 from trl_bridge._runtime.runtime import RuntimeHandle
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Row = Mapping[str, Any]
 SlotsForRows = Callable[[Sequence[Row]], Iterable[tuple[RolloutSlot, Row]]]

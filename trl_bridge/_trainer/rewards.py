@@ -5,13 +5,12 @@ It scores nothing itself: the environments do. Once the rewards are read, the se
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ors_client._shared import wait
+from ors_client._shared import get_logger, wait
 from trl_bridge._chat.conversation import final_answer
 from trl_bridge._rollout.environment import owns_reward, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
@@ -19,7 +18,7 @@ from trl_bridge._rollout.slot import RolloutSlot
 from . import ranks
 from .concurrency import attach, owner_of
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
