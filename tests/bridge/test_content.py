@@ -28,8 +28,7 @@ def text(value):
 def test_text_blocks_become_one_string():
     content = to_content([text("a"), text("b  c\n")], images=True, max_chars=None)
     assert content.value == "a\nb  c\n"
-    assert content.full_text == content.value
-    assert content.shown == content.full_text == content.value
+    assert content.shown == content.value
 
 
 @pytest.mark.parametrize("blocks", [[], [text("")], [text(""), text("")]])
@@ -57,7 +56,6 @@ def test_images_for_a_vision_model_are_decoded_in_their_place():
     assert [part.get("text") for part in content.value] == ["a\nb", None, "c"]
     picture = content.value[1]["image"]
     assert (picture.size, picture.mode, picture.getpixel((0, 0))) == ((5, 7), "RGB", (255, 0, 0))
-    assert content.full_text == "a\nb\nc"
 
 
 def test_transparent_image_lands_on_white():
@@ -131,7 +129,6 @@ def test_long_text_is_cut_in_the_middle_and_says_by_how_much():
     assert full.endswith(tail)
     assert abs(len(head) - len(tail)) <= 1
     assert int(cut[1].replace(",", "")) == len(full) - len(head) - len(tail)
-    assert content.full_text == full
 
 
 def test_text_of_exactly_the_limit_is_left_alone():
@@ -148,7 +145,7 @@ def test_text_and_marker_never_exceed_the_limit_and_images_survive(parts, max_ch
     content = to_content(blocks, images=True, max_chars=max_chars, empty="")
     value = content.value if isinstance(content.value, list) else [{"type": "text", "text": content.value}]
     assert content.shown == "".join(part["text"] for part in value if part["type"] == "text")
-    assert len(content.shown) <= max_chars or content.full_text.strip("\n") == ""
+    assert len(content.shown) <= max_chars or not "".join(filter(None, parts)).strip("\n")
     assert sum(part["type"] == "image" for part in value) == parts.count(None)
 
 
@@ -166,4 +163,3 @@ def test_cut_may_span_images():
 def test_lone_surrogates_reach_no_tokenizer():
     content = to_content([text("a\ud83db")], images=False, max_chars=None)
     assert content.value == r"a\ud83db"
-    assert content.full_text == "a\ud83db"

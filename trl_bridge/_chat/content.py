@@ -1,7 +1,7 @@
 """Blocks -> what TRL puts before a model: text, or TRL's content blocks where there are images to pass.
 
 Knows the shapes that chat templates take and the bounds within which a stranger's output and images are let in. Knows
-nothing of episodes: the text is handed back whole beside its cut form, and what becomes of it is the caller's business.
+nothing of episodes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ class Content:
         value: Text, or content blocks (`{"type": "text", ...}` and `{"type": "image", "image": PIL.Image}`) if and only
             if there is an image among them: many chat templates drop a list of text blocks or print its repr.
         shown: The text in `value`.
-        full_text: The text before it was cut, to the letter.
     """
 
     value: str | list[dict[str, Any]]
     shown: str
-    full_text: str
 
 
 def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, empty: str = "(no output)") -> Content:
@@ -46,7 +44,6 @@ def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, 
         empty: Stands for the text where there is nothing at all.
     """
     pieces = _pieces(blocks, images=images)
-    full_text = "\n".join(piece for piece in pieces if isinstance(piece, str))
     segments = _joined(pieces)
     length = sum(len(segment) for segment in segments if isinstance(segment, str))
     if max_chars is not None and length > max_chars:
@@ -59,9 +56,9 @@ def to_content(blocks: Sequence[Block], *, images: bool, max_chars: int | None, 
             parts.append({"type": "text", "text": escape_surrogates(segment)})
     shown = "".join(part["text"] for part in parts if part["type"] == "text")
     if any(part["type"] == "image" for part in parts):
-        return Content(value=parts, shown=shown, full_text=full_text)
-    shown = shown if full_text.strip("\n") else empty
-    return Content(value=shown, shown=shown, full_text=full_text)
+        return Content(value=parts, shown=shown)
+    shown = shown if any(piece.strip("\n") for piece in pieces if isinstance(piece, str)) else empty
+    return Content(value=shown, shown=shown)
 
 
 def escape_surrogates(text: str) -> str:
