@@ -13,10 +13,11 @@ import ssl
 import sys
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 from weakref import WeakSet
 
 import anyio
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     import aiohttp
     import yarl
-
-T = TypeVar("T")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -85,11 +84,15 @@ class HTTPResponse(Protocol):
         ...
 
 
+Send = Callable[[str, Headers, bytes | None], Awaitable[HTTPResponse]]
+"""Sends a request of a method, headers and a body, and returns the head of its answer; follows no redirect."""
+
+
 class Connections(Protocol):
     """Connections to one origin."""
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
-        """Send a request and return the head of its answer; redirects are not followed."""
+    def to(self, url: httpx.URL) -> Send:
+        """Return what sends requests to `url`, to be kept: preparing the URL costs more than a request's headers."""
         ...
 
     async def aclose(self) -> None:
@@ -107,15 +110,16 @@ class HttpxConnections:
 
     def __init__(self, transport: httpx.AsyncBaseTransport, *, connect: float) -> None:
         self._transport = transport
-        self._urls: dict[str, httpx.URL] = {}
         # One dict for all requests: transports only read it. The limits on silence are kept elsewhere.
         timeout = {"connect": connect, "read": None, "write": None, "pool": None}
         self._extensions = {"timeout": timeout, "trace": _trace}
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
-        """Send a request and return the head of its answer."""
-        place = parsed(self._urls, url, httpx.URL)
-        request = httpx.Request(method, place, headers=[*headers], content=body, extensions=self._extensions)
+    def to(self, url: httpx.URL) -> Send:
+        """Return what sends requests to `url`."""
+        return partial(self._send, url)
+
+    async def _send(self, url: httpx.URL, method: str, headers: Headers, body: bytes | None) -> HTTPResponse:
+        request = httpx.Request(method, url, headers=[*headers], content=body, extensions=self._extensions)
         request.headers.encoding = "latin-1"  # else httpx tries three encodings whenever headers are read as text
         if body:
             request.stream = _Body(body)
@@ -252,16 +256,17 @@ class AiohttpConnections:
         # Sent when a tunnel is asked for. To a plain origin there is none, and the request itself has to say it.
         self._proxy_headers = _login(proxy)
         self._login = self._proxy_headers if tls is False else {}
-        self._urls: dict[str, yarl.URL] = {}
-        # httpx knows best how to write a URL, and nothing is to be escaped twice.
-        self._parse: Callable[[str], yarl.URL] = lambda url: yarl.URL(str(httpx.URL(url)), encoded=True)
+        self._make_url = partial(yarl.URL, encoded=True)  # httpx knows best how to write a URL
         self._make_headers = multidict.CIMultiDict[str]
 
-    async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
-        """Send a request and return the head of its answer."""
+    def to(self, url: httpx.URL) -> Send:
+        """Return what sends requests to `url`."""
+        return partial(self._send, self._make_url(str(url)))
+
+    async def _send(self, url: yarl.URL, method: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         response = await self._session.request(
             method,
-            parsed(self._urls, url, self._parse),
+            url,
             headers=self._make_headers(
                 [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers], **self._login
             ),
@@ -322,16 +327,6 @@ def content_coding(headers: Mapping[str, str]) -> str:
     """Return how a body is packed, though no request asks for that; nothing where it is plain."""
     coding = headers.get("content-encoding", "").strip()
     return "" if coding.lower() == "identity" else coding
-
-
-def parsed(known: dict[str, T], url: str, parse: Callable[[str], T]) -> T:
-    """Parse a URL once: a server has few paths, and a program that lists thousands of environments starts over."""
-    found = known.get(url)
-    if found is None:
-        if len(known) >= 1024:
-            known.clear()
-        found = known[url] = parse(url)
-    return found
 
 
 def foreign_errors() -> tuple[type[Exception], ...]:

@@ -20,11 +20,14 @@ from .backends import (
     Headers,
     HTTPResponse,
     HttpxConnections,
-    parsed,
+    Send,
 )
 from .deadline import Loop
 from .process import OwnProcess
 from .proxies import proxy_for, tls_for, transport_for
+
+# A server has few paths, and a program that lists thousands of environments starts over.
+_MOST_ROUTES = 1024
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 
@@ -45,7 +48,7 @@ class Pool:
         self._make = make
         self._connect = connect
         self._origins: dict[tuple[str, str, int | None], Connections] = {}
-        self._routes: dict[str, Connections] = {}  # by URL, so that it is taken apart once
+        self._routes: dict[str, Send] = {}  # by URL, so that it is taken apart once
         self._loop: Loop | None = None
         self._process = OwnProcess()
         self._closed = False
@@ -73,7 +76,12 @@ class Pool:
 
     async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer; the pool was bound before."""
-        return await parsed(self._routes, url, self._route).send(method, url, headers, body)
+        send = self._routes.get(url)
+        if send is None:
+            if len(self._routes) >= _MOST_ROUTES:
+                self._routes.clear()
+            send = self._routes[url] = self._route(url)
+        return await send(method, headers, body)
 
     async def aclose(self) -> None:
         """Close every connection, for good."""
@@ -92,13 +100,13 @@ class Pool:
                 for connections in origins.values():
                     await connections.aclose()
 
-    def _route(self, url: str) -> Connections:
+    def _route(self, url: str) -> Send:
         address = httpx.URL(url)
         origin = (address.scheme, address.host, address.port) if self._make is None else ("", "", None)
         connections = self._origins.get(origin)
         if connections is None:
             connections = self._origins[origin] = self._connections(address)
-        return connections
+        return connections.to(address)
 
     def _connections(self, url: httpx.URL) -> Connections:
         if self._make is not None:

@@ -80,6 +80,11 @@ class Layout:
         return cls(api=_sub_domain("api", url), sessions=_sub_domain("sessions", url))
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of its hosts, in ASCII."""
+        return tuple(dict.fromkeys(url.raw_host.decode("ascii") for url in self._parsed))
+
+    @property
     def is_split(self) -> bool:
         """Whether the API and the sessions have different URLs."""
         return self.api != self.sessions

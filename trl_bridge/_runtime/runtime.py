@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import anyio
 
@@ -373,5 +372,4 @@ def _run_on_daemon_thread(work: Callable[[], None]) -> asyncio.Future[None]:
 def _catalogue_secrets(api_key: str | None, layout: Layout) -> Secrets | None:
     """Return the catalogue's key as a secret for the catalogue's own hosts; most of its environments need it."""
     key = api_key or os.environ.get("OPENREWARD_API_KEY", "").strip()
-    hosts = [host for url in (layout.api, layout.sessions) if (host := urlsplit(url).hostname)]
-    return {"api_key": Secret(key, tuple(hosts))} if key else None
+    return {"api_key": Secret(key, layout.hosts)} if key else None
