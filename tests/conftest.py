@@ -68,10 +68,10 @@ def uses_torch(path: Path) -> bool:
     return USES_TORCH.search(path.read_text(encoding="utf-8")) is not None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tell apart what only `make test-all` runs, and put long files first: torch's, then slow ones.
 
-    A worker takes a file whole, and a long one at the end leaves the other idle.
+    A worker takes a file whole, and a long one at the end leaves the other idle. Without workers the order stays.
     """
     seen: Counter[object] = Counter()
     for item in items:
@@ -85,6 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if seen[share] % every:
             item.add_marker(pytest.mark.slow)
         seen[share] += 1
+    if not hasattr(config, "workerinput"):
+        return
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not uses_torch(item.path), item.path not in slow))
 

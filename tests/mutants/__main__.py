@@ -17,15 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 from .catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("ors_client", "trl_bridge", "tests", "fixtures", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
-_SECONDS = 420  # for what should notice one mutant; a fault may make tests wait for their limits
+_SECONDS = 900  # for what should notice one mutant; a fault may make tests wait for their limits
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,18 @@ def main() -> int:
     chosen = [each for each in MUTANTS if options.only in each.name and each.name not in {*known, *stale}]
 
     def run(mutant: Mutant) -> None:
-        result = _run(mutant, options.tree, fast=options.fast)
+        copy = copies.get()
+        try:
+            result = _run(mutant, options.tree, copy, fast=options.fast)
+        finally:
+            copies.put(copy)
         known[mutant.name] = result
         print(f"{mutant.name}: {result.found or 'NOT FOUND'} ({result.seconds:.0f} s)", flush=True)
         if options.output is not None:
             with options.output.open("a") as file:
                 file.write(json.dumps(asdict(result)) + "\n")
 
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with _copies(options.tree, options.jobs) as copies, ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(run, chosen))
     print_table(known)
     return 1 if any(result.found is None for result in known.values()) else 0
@@ -92,42 +99,51 @@ def _read(path: Path | None) -> dict[str, Result]:
     return {result.name: result for result in results}
 
 
-def _run(mutant: Mutant, tree: Path, *, fast: bool) -> Result:
+@contextmanager
+def _copies(tree: Path, count: int) -> Iterator[SimpleQueue[Path]]:
+    """Give copies of the tree. They are used again and again, since a new one has everything to compile."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="ors-mutants-") as name:
+        for number in range(count):
+            copy = Path(name, str(number))
+            copy.mkdir()
+            for part in _COPIED:
+                source = tree / part
+                if source.is_dir():
+                    shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+                elif source.exists():
+                    shutil.copy2(source, copy / part)
+            free.put(copy)
+        yield free
+
+
+def _run(mutant: Mutant, tree: Path, copy: Path, *, fast: bool) -> Result:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ors-mutant-") as name:
-        copy = Path(name)
-        for part in _COPIED:
-            source = tree / part
-            if source.is_dir():
-                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-            elif source.exists():
-                shutil.copy(source, copy / part)
-        mutant.apply(copy)
-        found = None
-        for selection in mutant.tests:
-            if not (copy / selection.partition("::")[0]).exists():
-                continue
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", selection]
-            if fast:
-                command += ["-m", "not slow", "--hypothesis-profile", "fast"]
-            found = _first_failure(command, copy, selection)
-            if found is not None:
-                break
+    selections = [each for each in mutant.tests if (copy / each.partition("::")[0]).exists()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *selections]
+    if fast:
+        command += ["-m", "not slow", "--hypothesis-profile", "fast"]
+    mutant.apply(copy)
+    try:
+        found = _first_failure(command, copy)
+    finally:
+        shutil.copy2(mutant.path(tree), mutant.path(copy))  # its time too, by which bytecode is known to be stale
     return Result(mutant.name, found, round(time.monotonic() - began, 1))
 
 
-def _first_failure(command: list[str], folder: Path, selection: str) -> str | None:
+def _first_failure(command: list[str], folder: Path) -> str | None:
     environment = {**os.environ, "PYTHONPATH": str(folder), "CI": "true", "COLUMNS": "300"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"{selection} (it did not end)"
+        return "it did not end"
     failed = re.search(r"^(?:FAILED|ERROR) (\S+(?: \S+\])?)", done.stdout, re.MULTILINE)
     if failed:
         return failed[1]
-    return None if done.returncode in {0, 5} else f"{selection} (status {done.returncode})"
+    return None if done.returncode == 0 else f"status {done.returncode}"
 
 
 if __name__ == "__main__":
