@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fixtures.environments import IDEAS
+
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
@@ -46,6 +48,17 @@ def from_trl(name: str) -> Any:
         return getattr(trl, name)
 
 
+def _texts() -> list[str]:
+    """Return what prompts are made of. In the tokens of a tokenizer that knew less they are five times as long."""
+    from trl.chat_template_utils import qwen3_chat_template
+
+    tools = [tool.spec for idea in ("echo", "failing") for each in IDEAS[idea] for tool in each.tools().values()]
+    schemas = [json.dumps({"type": "function", "function": {"parameters": tool.input_schema}}) for tool in tools]
+    named = [json.dumps({"name": tool.name, "description": tool.description}) for tool in tools]
+    said = [call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."]
+    return [*said, qwen3_chat_template, *schemas, *named]
+
+
 def make_trainer(
     folder: Path,
     *,
@@ -76,7 +89,7 @@ def make_trainer(
 
     torch.set_num_threads(1)
     if processor is None:
-        processor = build_tokenizer([call("echo", text="hello"), "Call the `echo` tool with text='hello' to win."], [])
+        processor = build_tokenizer(_texts(), [])
     tokenizer = getattr(processor, "tokenizer", processor)
     configuration = {
         "max_steps": 2,

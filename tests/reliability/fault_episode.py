@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.to_thread
 from fault_table import ATTEMPTS, REDIRECTS, Case
 from servers import Server
 
@@ -134,7 +135,7 @@ async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None
             except ORSError as error:
                 seen.error = error
         seen.leaked = client.leaked_sessions
-        proxy.settle()
+        await anyio.to_thread.run_sync(proxy.settle)  # the others go on
         seen.times = [request.arrived for request in proxy.find(endpoint.method, endpoint.path)]
         seen.calls = proxy.count("POST", "/call")
         seen.sessions = {request.header("X-Session-ID") or "" for request in proxy.find("POST", "/create")}

@@ -1,18 +1,19 @@
 """For every fault at every stage of every endpoint: how often the tool ran, what the caller got, and what is left.
 
 The cases are in `fault_table`. They run together, since they mostly wait, when the first test asks for them; a test
-judges those of one endpoint, and lists which failed. `FAULTS=create-503_retry_after,call-502*` in the environment runs
-these cases only, and `-k trio` those of one event loop.
+judges those of one endpoint, and lists which failed. `make test` tries every fault on `call` and `create`, and the
+sample on the other endpoints. `FAULTS=create-503_retry_after,call-502*` in the environment runs these cases only, and
+`-k trio` those of one event loop.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 
 import pytest
 from fault_episode import DEPLOYMENT, KEY, Seen, observe
-from fault_table import Case, Endpoint, Expected, cases, met
+from fault_table import SAMPLE, Case, Endpoint, Expected, cases, met
 from servers import Server, serve
 
 from ors_client import TransportError
@@ -25,19 +26,27 @@ pytestmark = [
 
 CHOSEN = "FAULTS"
 
-_CASES = {
-    loop: {
-        case.id: case
-        for case in cases(time.time())
-        if met(case, loop) and any(fnmatch(case.id, each) for each in os.environ.get(CHOSEN, "*").split(","))
-    }
-    for loop in ("asyncio", "trio")
-}
-_RUNS = [
-    pytest.param(loop, name, id=f"{loop}-{name}", marks=[pytest.mark.both_loops] if name == "call" else [])
-    for loop, chosen in _CASES.items()
-    for name in dict.fromkeys(case.endpoint.name for case in chosen.values())
+_IN_FULL = {("asyncio", "call"), ("asyncio", "create")}
+"""Of what the fast tier tries every fault. What steps the environment costs most where it goes wrong."""
+
+_CASES = [
+    case
+    for case in cases(time.time())
+    if any(fnmatch(case.id, each) for each in os.environ.get(CHOSEN, "*").split(","))
 ]
+
+
+def _runs() -> Iterator[object]:
+    for loop in ("asyncio", "trio"):
+        for endpoint in dict.fromkeys(case.endpoint.name for case in _CASES):
+            met_here = [case for case in _CASES if case.endpoint.name == endpoint and met(case, loop)]
+            fast = [case for case in met_here if (loop, endpoint) in _IN_FULL or case.fault in SAMPLE]
+            rest = [case for case in met_here if case not in fast]
+            if fast:
+                marks = [pytest.mark.both_loops] if endpoint == "call" else []
+                yield pytest.param(loop, fast, id=f"{loop}-{endpoint}", marks=marks)
+            if rest:
+                yield pytest.param(loop, rest, id=f"{loop}-{endpoint}-rest", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -66,28 +75,27 @@ def seen(request: pytest.FixtureRequest, brisk: Server, platform: Server) -> Cal
         return found
 
     def run(loop: str) -> dict[str, Seen]:
-        endpoints = {
-            item.callspec.params["endpoint"]
+        chosen = [
+            case
             for item in request.session.items
             if isinstance(item, pytest.Function)
             and item.module is request.module
             and item.callspec.params["loop"] == loop
-        }
-        chosen = [case for case in _CASES[loop].values() if case.endpoint.name in endpoints]
+            for case in item.callspec.params["chosen"]
+        ]
         return observe(chosen, brisk, platform, backend=loop)
 
     return see
 
 
-@pytest.mark.parametrize(("loop", "endpoint"), _RUNS)
-def test_fault(seen: Callable[[str], dict[str, Seen]], loop: str, endpoint: str) -> None:
+@pytest.mark.parametrize(("loop", "chosen"), [*_runs()])
+def test_fault(seen: Callable[[str], dict[str, Seen]], loop: str, chosen: Sequence[Case]) -> None:
     failed = {}
-    for case in _CASES[loop].values():
-        if case.endpoint.name == endpoint:
-            try:
-                _check(case, seen(loop)[case.id])
-            except AssertionError as error:
-                failed[case.id] = str(error)
+    for case in chosen:
+        try:
+            _check(case, seen(loop)[case.id])
+        except AssertionError as error:
+            failed[case.id] = str(error)
     assert not failed, "\n\n".join([f"{len(failed)} failed", *(f"{case}: {why}" for case, why in failed.items())])
 
 
