@@ -197,14 +197,15 @@ class CallEntry:
             if recorder is not None and (blocks := recorder.blocks(output.blocks)) is not None:
                 calls[-1] = calls[-1].model_copy(update={"blocks": blocks})
 
-    def add_error(self, text: str, *, kind: str | None = None) -> None:
+    def add_error(self, text: str, *, kind: str | None = None, reason: str | None = None) -> None:
         """Enter what came instead of a result.
 
         Args:
             text: What was said.
             kind: The error's type by name.
+            reason: Why the call was refused, in the server's word.
         """
-        self._add(error=text, kind=kind)
+        self._add(error=text, kind=kind, reason=reason)
 
     def _add(self, **answer: Any) -> bool:
         if self._log.is_over:

@@ -11,10 +11,12 @@ from rich.text import Text
 
 from ors_client.report import Estimate, Figures
 from ors_client.report._advice import advice
+from ors_client.report._figures import labels
 
 from .output import milliseconds, one_line, out, printable, show
 
-_KIND = 46  # characters of a failure's kind or a tool's name on 80 columns
+_KIND = 46  # characters of a tool's name on 80 columns
+_TITLE = 120  # characters of what a failure is
 _MESSAGE = 300  # characters of a failure's message
 _FAILURES, _TOOLS = 10, 5
 
@@ -86,6 +88,16 @@ def as_json(figures: Figures) -> dict[str, Any]:
             kind: {"message": message, "try": [cure] if (cure := advice(kind)) else []}
             for kind, message in figures.messages.items()
         },
+        "ends": [
+            {
+                "status": row.kind,
+                "symptom": None if row.symptom is None else row.symptom.words,
+                "episodes": row.episodes,
+                "message": row.message,
+                "try": [row.advice] if row.advice else [],
+            }
+            for row in figures.failure_rows
+        ],
         "compared": [
             {
                 "model": model,
@@ -96,6 +108,7 @@ def as_json(figures: Figures) -> dict[str, Any]:
                 "mean_reward_interval": _bounds(reward),
                 "pass_at_1": _share(passed := figures.pass_rate(1, entry=(model, environment))),
                 "pass_at_1_interval": _bounds(passed),
+                "finish_reasons": dict(entry.finish_reasons),
             }
             for (model, environment), entry in figures.compared.items()
         ],
@@ -160,6 +173,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
         ),
         ("  all of k", ", ".join(f"^{k} {found.mean:.1%}" for k, found in every.items())),
         ("calls", f"{figures.calls:,}"),
+        *_replies(figures),
         ("tokens", _tokens(figures)),
         ("seconds", "" if figures.median_seconds is None else f"{figures.median_seconds:.1f}, the median episode"),
     ]
@@ -173,6 +187,18 @@ def _unscored(figures: Figures) -> str:
     return f"{_count(figures.without_score, 'attempt')} without a score, {how}"
 
 
+def _replies(figures: Figures) -> list[tuple[str, str]]:
+    """Return for each model why its replies ended, by shares."""
+    differing = figures.differing
+    rows: list[tuple[str, str]] = []
+    for (model, environment), entry in figures.compared.items():
+        shares = ", ".join(f"{one_line(reason, _KIND)} {share:.1%}" for reason, share in entry.finish_shares.items())
+        names = ", ".join(labels(differing, model=model, environment=environment)) if differing else ""
+        if shares:
+            rows.append(("" if rows else "replies", f"{one_line(names, _KIND)}: {shares}" if names else shares))
+    return rows
+
+
 def _tokens(figures: Figures) -> str:
     read, written = figures.usage["prompt_tokens"], figures.usage["completion_tokens"]
     return f"{read:,} read, {written:,} written" if read or written else ""
@@ -181,8 +207,7 @@ def _tokens(figures: Figures) -> str:
 def _failures(figures: Figures) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for row in figures.failure_rows[:_FAILURES]:
-        what = "unscored: the environment gave no reward" if row.kind == "unscored" else one_line(row.kind, _KIND)
-        rows.append((str(row.episodes), what))
+        rows.append((str(row.episodes), one_line(row.title, _TITLE)))
         if row.message:
             rows.append(("", f"the first: {one_line(row.message, _MESSAGE)}"))
         if row.advice:

@@ -153,7 +153,7 @@ class _Player:
         try:
             output = await self._session.call_tool(tool, arguments)
         except REFUSALS as error:
-            entry.add_error(refusal_text(error), kind=type(error).__name__)
+            entry.add_error(refusal_text(error), kind=type(error).__name__, reason=getattr(error, "reason", None))
             return error if isinstance(error, ToolError) else str(error)
         except ORSError as error:
             entry.add_error(str(error), kind=type(error).__name__)

@@ -11,7 +11,20 @@ from ors_client._types import JSONObject
 
 # What only some writers know stands in a line only where it is known.
 _OPTIONAL = frozenset(
-    {"attempt", "blocks", "finish_reasons", "kind", "messages", "metadata", "model", "said", "spec", "timing", "usage"}
+    {
+        "attempt",
+        "blocks",
+        "finish_reasons",
+        "kind",
+        "messages",
+        "metadata",
+        "model",
+        "reason",
+        "said",
+        "spec",
+        "timing",
+        "usage",
+    }
 )
 
 
@@ -36,6 +49,7 @@ class CallRecord(_Model):
         error: What was said instead of a result.
         seconds: From sending to the answer.
         kind: The error's type by name.
+        reason: Why it was refused, in the server's word, as `not_found`.
         blocks: The whole output as the standard writes it, where it is more than a text.
         metadata: As the environment gave it.
         said: What the model wrote before it called.
@@ -50,6 +64,7 @@ class CallRecord(_Model):
     error: str | None = None
     seconds: float = 0.0
     kind: str | None = None
+    reason: str | None = None
     blocks: list[JSONObject] | None = None
     metadata: JSONObject | None = None
     said: str | None = None

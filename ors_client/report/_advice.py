@@ -28,6 +28,13 @@ _ADVICE = {
     "cut: characters": "If the model should see more of what the tools say: max_episode_chars=",
     "cut: turns": "If episodes need more replies of the model: --max-turns N",
     "cut: tokens": "If episodes need more of the model's tokens: --max-tokens N",
+    "cut: length": (
+        "Give a reply more room (--set max_tokens=N) or the model less to reason; --accept-truncated takes it as it is."
+    ),
+    "cut: context": (
+        "Serve the model with a longer context, or send less: --reasoning-history none, or fewer turns (--max-turns N)."
+    ),
+    "cut: filter": "The filter of the model's endpoint stopped it; see its settings.",
     "cut: seconds": "If episodes need more time: --max-seconds SECONDS, in training episode_timeout=",
 }
 

@@ -20,6 +20,7 @@ from ors_client.record import EpisodeRecord
 
 from ._advice import advice
 from ._intervals import Estimate, estimate, mean
+from ._symptoms import Symptom, symptom
 
 EnvironmentKey = tuple[str | None, str | None]
 """An environment as one model meets it: model and environment."""
@@ -63,15 +64,24 @@ class FailureFigures:
 
     Args:
         kind: The status.
+        symptom: What was wrong with the model's calls, where that is known.
         episodes: How many there are.
         message: That of the first.
         advice: What to try.
     """
 
     kind: str
+    symptom: Symptom | None
     episodes: int
     message: str | None
     advice: str | None
+
+    @property
+    def title(self) -> str:
+        """The status, and what is known of it."""
+        if self.symptom is not None:
+            return f"{self.kind}: {self.symptom.words}"
+        return "unscored: the environment gave no reward" if self.kind == "unscored" else self.kind
 
 
 @dataclass(slots=True)
@@ -103,10 +113,18 @@ class EnvironmentFigures:
     Args:
         episodes: How many there are.
         scored: How many of them have a reward.
+        finish_reasons: The model's replies by why they ended, as its endpoint says it.
     """
 
     episodes: int = 0
     scored: int = 0
+    finish_reasons: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def finish_shares(self) -> dict[str, float]:
+        """The shares of the model's replies by why they ended, the most frequent first."""
+        whole = self.finish_reasons.total()
+        return {reason: count / whole for reason, count in self.finish_reasons.most_common()}
 
 
 class Figures:
@@ -132,6 +150,7 @@ class Figures:
         """Of each episode that tells its length, in order."""
         self.statuses: Counter[str] = Counter()
         """Episodes by status."""
+        self._ends: Counter[tuple[str, Symptom | None]] = Counter()
         self.tools: defaultdict[str, ToolFigures] = defaultdict(ToolFigures)
         """By the tool's name."""
         self.tasks: defaultdict[TaskKey, TaskFigures] = defaultdict(TaskFigures)
@@ -163,6 +182,9 @@ class Figures:
         entry = self.entries[episode.model, episode.environment]
         entry.episodes += 1
         entry.scored += reward is not None
+        entry.finish_reasons.update(reason or "not told" for reason in episode.finish_reasons or ())
+        if (episode.status, found := symptom(episode)) != ("scored", None):
+            self._ends[episode.status, found] += 1
         if (seconds := _finite(episode.seconds)) is not None:
             self.seconds.append(seconds)
         for name, counter in self.names.items():
@@ -208,6 +230,7 @@ class Figures:
             whole = compared.setdefault((model, environment or only), EnvironmentFigures())
             whole.episodes += entry.episodes
             whole.scored += entry.scored
+            whole.finish_reasons.update(entry.finish_reasons)
         return compared
 
     @property
@@ -262,12 +285,10 @@ class Figures:
 
     @property
     def failure_rows(self) -> list[FailureFigures]:
-        """The failures and the unscored episodes by kind, the most frequent first."""
-        kinds = self.failures
-        if unscored := self.statuses["unscored"]:
-            kinds["unscored"] = unscored
+        """The failures and the unscored episodes by kind and symptom, the most frequent first."""
         return [
-            FailureFigures(kind, count, self.messages.get(kind), advice(kind)) for kind, count in kinds.most_common()
+            FailureFigures(kind, found, count, self.messages.get(kind), found.cure if found else advice(kind))
+            for (kind, found), count in self._ends.most_common()
         ]
 
     @property

@@ -13,16 +13,19 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ors_client.record import EpisodeRecord
+
 from ._charts import axis_bounds, bar, bins, line_chart
 from ._figures import FailureFigures, Figures, TaskKey, labels
 from ._intervals import Estimate, mean
 from ._output import write_page
 from ._reading import Sample, sample
+from ._symptoms import symptom
 from ._text import PageBudget, duration, escape, number, percent
 from ._transcript import anchor, task_name, transcript
 
 _BINS = 60  # points of a curve: more would be noise at this width
-_TOOLS, _TASKS, _ENTRIES = 25, 12, 25
+_TOOLS, _TASKS, _ENTRIES, _REASONS = 25, 12, 25, 40
 _LINKS = 6  # to transcripts, from one row
 _FILTERS = (
     '<div class="filters" hidden>'
@@ -70,6 +73,7 @@ def _render(title: str, figures: Figures, chosen: Sample) -> str:
         _entries(figures),
         _failures(figures, chosen),
         _pass_curve(figures),
+        _finish_reasons(figures),
         _tools(figures),
         _timing(figures),
         _tasks(figures, chosen),
@@ -209,7 +213,7 @@ def _failures(figures: Figures, chosen: Sample) -> str:
         return ""
     rows = [
         (
-            escape(row.kind[:120]),
+            escape(row.title[:120]),
             f"{row.episodes:,}",
             percent(row.episodes / figures.episodes),
             bar(row.episodes / figures.episodes),
@@ -225,10 +229,14 @@ def _failures(figures: Figures, chosen: Sample) -> str:
 
 
 def _reason(row: FailureFigures, chosen: Sample) -> str:
-    links = _links([line for line, _, episode in chosen.shown if episode.status == row.kind])
+    links = _links([line for line, _, episode in chosen.shown if _is_of(row, episode)])
     message = f"<p>The first: {escape(row.message[:300])}</p>" if row.message else ""
     tried = f"<p>Try: {escape(row.advice)}</p>" if row.advice else ""
     return message + tried + (f"<p>Transcripts: {links}</p>" if links else "")
+
+
+def _is_of(row: FailureFigures, episode: EpisodeRecord) -> bool:
+    return episode.status == row.kind and symptom(episode) == row.symptom
 
 
 def _links(lines: Sequence[int]) -> str:
@@ -252,6 +260,19 @@ def _pass_curve(figures: Figures) -> str:
         f"{figures.passing:g} or more passes, an attempt without a score does not; broken episodes are no attempts.</p>"
     )
     return "<h2>Passing within k attempts</h2>" + _table(["measure", "#share", "|of the tasks", "#tasks"], rows) + note
+
+
+def _finish_reasons(figures: Figures) -> str:
+    rows: list[tuple[str, ...]] = []
+    for (model, environment), entry in figures.compared.items():
+        names = labels(figures.differing, model=model, environment=environment)
+        for reason, share in entry.finish_shares.items():
+            count = f"{entry.finish_reasons[reason]:,}"
+            rows.append((escape(reason[:60]) + _small_print(*names), count, percent(share), bar(share)))
+    if not rows:
+        return ""
+    table = _table(["reason", "#replies", "#share", "|of the model's replies"], rows[:_REASONS])
+    return "<h2>Why replies ended</h2>" + table + _rows_left_out(len(rows), _REASONS, "rows")
 
 
 def _tools(figures: Figures) -> str:

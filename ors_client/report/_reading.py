@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ors_client.record import EpisodeRecord, numbered
 
 from ._figures import Figures, TaskKey
+from ._symptoms import ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _read(
             last[_attempt_key(episode)] = number
         figures.add(episode)
         task = tasks.setdefault((episode.model, episode.environment, episode.split, episode.index), len(tasks))
-        summaries.append(_EpisodeSummary(number, task, episode.status, episode.reward, len(episode.calls)))
+        summaries.append(_EpisodeSummary(number, task, ending(episode), episode.reward, len(episode.calls)))
     if not superseded:
         return _Reading(figures, summaries, 0, tasks)
     # Figures can't take an episode back; a record with attempts made again is rare, and read again.

@@ -147,3 +147,51 @@ def test_request_that_is_refused_after_a_reply_breaks_its_episode_alone(run):
     result, (first, second) = run("deepseek", "--reasoning-history", "none", "-n", 2, "-c", 1)
     assert (result.exit_code, first.status, second.status) == (1, *["failed: ModelError"] * 2)
     assert "must be passed back" in first.failure
+
+
+# --- A model whose calls do nothing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "what", "cure"),
+    [
+        ("prose", "unscored", "answered in words and called no tool", "--set tool_choice=required"),
+        ("tagged", "unscored", "wrote its calls as text", "--tool-call-parser"),
+        ("silent", "unscored", "reply was empty", "--set max_tokens=N"),
+        ("truncated", "cut: length", None, "--set max_tokens=N"),
+        ("unknown", "cut: turns", "called tools that are not there", "ors tools URL"),
+        ("misfit", "cut: turns", "calls had wrong arguments", "ors tools URL"),
+        ("wrong", "cut: turns", None, "--max-turns N"),
+    ],
+)
+def test_model_that_gets_nothing_done_is_told_apart_with_its_cure(  # noqa: PLR0917 - pytest hands them in
+    run, tmp_path, name, status, what, cure
+):
+    result, _ = run(name)
+    said = " ".join(result.stdout.split())
+    assert f"1 {status}: the model" in said if what else f"1 {status} try:" in said
+    assert what is None or what in said
+    assert cure in said
+    page = (tmp_path / "a.html").read_text()
+    assert cure in page
+    assert '<a href="#line-1">line 1</a>' in page
+    shown = json.loads(run(name, "--json")[0].stdout)
+    (row,) = shown["ends"]
+    assert (row["status"], row["episodes"], what is None) == (status, 1, row["symptom"] is None)
+    assert cure in row["try"][0]
+
+
+def test_call_as_text_that_was_handed_in_as_an_answer_is_told(run, ours):
+    result, (episode,) = run("tagged", "--env", "chatenvironment", url=ours.url)
+    assert episode.status == "scored"
+    assert "scored: the model wrote its calls as text" in " ".join(result.stdout.split())
+
+
+def test_reasons_for_which_replies_ended_are_shared_out_by_model(run, tmp_path):
+    result, _ = run("late-truncated")
+    assert "replies      tool_calls 50.0%, length 50.0%\n" in result.stdout
+    shown = json.loads(run("right", "--json")[0].stdout)
+    assert shown["compared"][0]["finish_reasons"] == {"tool_calls": 1}
+    page = (tmp_path / "a.html").read_text()
+    assert "<h2>Why replies ended</h2>" in page
+    assert '<td>length<span class="small">late-truncated</span></td><td class="n">1</td><td class="n">50 %</td>' in page

@@ -306,7 +306,7 @@ class Episode:
                 output = await session.call_tool(name, arguments, timeout=self.runtime.settings.call_timeout)
         except REFUSALS as error:
             text = refusal_text(error)
-            entry.add_error(text, kind=type(error).__name__)
+            entry.add_error(text, kind=type(error).__name__, reason=getattr(error, "reason", None))
             raise ToolCallError(self._show([TextBlock(text=text)], images=False).shown) from error
         except ORSError as error:
             if self._server is not None:
