@@ -383,3 +383,12 @@ def _has_no_list(error: StatusError) -> bool:
         return "not supported" in error.detail  # "list_tasks is not supported ... index-based API"
     # openreward 0.1.50 hands on what the environment's author raised.
     return error.status == 501 or (error.status == 500 and error.detail.startswith("NotImplementedError"))
+
+
+async def server_version(environment: AsyncEnvironment) -> str | None:
+    """Return the version that an environment's server tells, or `None` where it tells none."""
+    address = await environment._address()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the client has the public one
+    try:
+        return await environment._server.version(address.deployment)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
+    except ORSError:  # nothing depends on it
+        return None

@@ -14,8 +14,9 @@ from ors_client._types import Block, ImageBlock, JSONObject, Message, TextBlock,
 
 from .block_text import flatten, images_shown, placeholder, plain_text
 
-# As much as one answer may hold by default. An episode is one line, which its writer and its readers hold whole.
-_BYTE_BUDGET = 64 * 2**20
+# Twice what one answer may hold by default, as an output counts in its call and in the conversation. An episode is held
+# whole by its writer and its readers.
+_BYTE_BUDGET = 128 * 2**20
 _DEEPEST = 40  # results within results; each takes two of the levels that a line has
 
 
@@ -32,11 +33,13 @@ class BlockRecorder:
         self._images = images
         self._byte_budget = byte_budget
 
-    def messages(self, opening: Sequence[Message]) -> list[JSONObject] | None:
-        """Return the conversation that an episode began with, or `None` where it is one text of the user's."""
-        if not opening or (len(opening) == 1 and opening[0].role == "user" and _is_text(opening[0].blocks)):
-            return None
-        return [{"role": message.role, "blocks": self._fitting(message.blocks)} for message in opening]
+    def messages(self, messages: Sequence[Message]) -> list[JSONObject]:
+        """Return messages of the conversation."""
+        return [
+            {"role": message.role, "blocks": self._fitting(message.blocks)}
+            | ({} if message.detail is None else {"detail": message.detail})
+            for message in messages
+        ]
 
     def blocks(self, output: Sequence[Block]) -> list[JSONObject] | None:
         """Return what a call came back with, or `None` where that is one text."""
@@ -79,6 +82,17 @@ def dump_blocks(blocks: Iterable[Block]) -> list[JSONObject]:
 def conversation_text(opening: Iterable[Message]) -> str:
     """Return all text of a conversation, with a word on what is none: the `prompt` of a record."""
     return "\n\n".join(_message_text(message) for message in opening)
+
+
+def is_one_text(opening: Sequence[Message]) -> bool:
+    """Tell whether an episode began with nothing but one text of the user's: the `prompt` of a record says it all."""
+    return not opening or (
+        len(opening) == 1
+        and opening[0].role == "user"
+        and len(opening[0].blocks) == 1
+        and _is_text(opening[0].blocks)
+        and opening[0].detail is None
+    )
 
 
 def _message_text(message: Message) -> str:

@@ -7,6 +7,7 @@ asks no server, and what a reward is worth is for others to say. A log ends once
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +18,7 @@ from ors_client._errors import ToolError
 from ors_client._types import CallTimes, JSONObject, Message, ToolOutput
 from ors_client.record import CallRecord, EpisodeRecord
 
-from .block_recorder import BlockRecorder, conversation_text
+from .block_recorder import BlockRecorder, conversation_text, is_one_text
 
 REFUSALS = (ToolError, ValueError, TypeError)
 """What a call raises that is the model's own doing: the server refused it, the tool raised, or it can't be sent.
@@ -41,9 +42,12 @@ class EpisodeLog:
         split: Of the task.
         index: Of the task.
         block_recorder: Keeps what is more than a text, for the record; `None` keeps nothing of it.
+        id: Of the episode, by which its record is referred to.
         session_id: `None` until a session is open.
         prompt: All of the opening's text.
-        messages: The whole opening for the record, where it is more than a text.
+        messages: The conversation for the record: what it began with and what `add_message` entered; `None` where that
+            is one text.
+        opening: How many of them it began with.
         said: What the model wrote and no call holds yet.
         finish_reasons: Why each reply of the model ended, as its endpoint says it.
         usage: Counts of the model's requests and tokens.
@@ -60,9 +64,11 @@ class EpisodeLog:
     split: str
     index: int
     block_recorder: BlockRecorder | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     session_id: str | None = None
     prompt: str = ""
     messages: list[JSONObject] | None = None
+    opening: int = 0
     calls: list[CallRecord] = field(default_factory=list[CallRecord])
     said: str | None = None
     finish_reasons: list[str | None] = field(default_factory=list[str | None])
@@ -111,7 +117,15 @@ class EpisodeLog:
             return
         self.prompt = conversation_text(messages)
         if self.block_recorder is not None:
-            self.messages = self.block_recorder.messages(messages)
+            self.opening = len(messages)
+            self.messages = None if is_one_text(messages) else self.block_recorder.messages(messages)
+
+    def add_message(self, message: Message) -> None:
+        """Enter a further message of the conversation, as the model wrote or saw it."""
+        if not self.is_over and self.block_recorder is not None:
+            if self.messages is None:
+                self.messages = [{"role": "user", "blocks": [{"type": "text", "text": self.prompt}]}] * self.opening
+            self.messages += self.block_recorder.messages([message])
 
     def show(self, text: str) -> None:
         """Enter what the model sees of the latest answer."""
@@ -138,7 +152,9 @@ class EpisodeLog:
             reward: What it counts for.
             about: Further fields of the record.
         """
+        added = self.messages is not None and len(self.messages) > self.opening
         return EpisodeRecord(
+            id=self.id,
             split=self.split,
             index=self.index,
             session_id=self.session_id,
@@ -150,7 +166,8 @@ class EpisodeLog:
             failure=None if self.failure is None else self.failure.message,
             started=self.started,
             seconds=self.seconds,
-            messages=self.messages,
+            messages=None if self.messages is None else list(self.messages),
+            opening=self.opening if added else None,
             said=self.said,
             finish_reasons=self.finish_reasons or None,
             usage=dict(self.usage) or None,

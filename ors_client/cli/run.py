@@ -17,8 +17,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ors_client import AsyncClient, AsyncEnvironment, Limits, ORSError, Task, TaskRef, formats
 from ors_client._http.credentials import Secrets
-from ors_client.evaluation import Budget, ChatModel, ModelRefused, evaluate, remaining
-from ors_client.record import EpisodeRecord, read
+from ors_client.evaluation import (
+    Budget,
+    ChatModel,
+    ModelRefused,
+    Rules,
+    SettingsDiffer,
+    check_settings,
+    describe_run,
+    evaluate,
+    remaining,
+)
+from ors_client.record import EpisodeRecord, RunRecord
 from ors_client.report import Figures, summarise, write_report
 
 from .command import INTERRUPTED, PROBLEMS, show_failure
@@ -31,7 +41,6 @@ from .signals import run_until_signal
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
-_SERVERS = 3  # that a note names
 _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
 
 
@@ -147,6 +156,9 @@ def run(
         float | None,
         typer.Option("--max-seconds", min=0.1, metavar="SECONDS", help="In all.", rich_help_panel=_BUDGET),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on where the record has episodes that were played with other settings.")
+    ] = False,
     secret: SecretOption = None,
     secret_hosts: SecretHostsOption = None,
 ) -> int:
@@ -169,6 +181,7 @@ def run(
         toolset=toolset,
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
+        force=force,
         unscored=unscored.value_in_means,
     )
     try:
@@ -199,6 +212,7 @@ class _Evaluation:
     toolset: str | None
     secrets: Secrets | None
     retry_failed: bool
+    force: bool
     unscored: float | None
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
@@ -233,7 +247,8 @@ class _Evaluation:
             environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await self.options.exact_name(client)
             tasks = await self._tasks(environment)
-            todo = self._remaining(tasks, name, client.layout.sessions)
+            run = await self._settings(environment, len(tasks), client.layout.sessions)
+            todo = self._remaining(tasks, name)
             with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
                 await evaluate(
                     environment,
@@ -250,6 +265,8 @@ class _Evaluation:
                     target=client.layout.sessions,
                     hide=[self.options.api_key] if self.options.api_key else [],
                     retry_failed=self.retry_failed,
+                    run=run,
+                    force=self.force,
                     on_episode=on_episode,
                 )
 
@@ -278,7 +295,34 @@ class _Evaluation:
             return tasks
         return described if len(described) == len(tasks) else tasks
 
-    def _remaining(self, tasks: list[TaskRef], environment: str, target: str) -> int:
+    async def _settings(self, environment: AsyncEnvironment, num_tasks: int, target: str) -> RunRecord:
+        """Return what the record will say of the settings; note how they differ from those that it says already.
+
+        Raises:
+            Misuse: They differ in what shapes an episode.
+        """
+        run = await describe_run(
+            environment,
+            self.player,
+            rules=Rules(
+                budget=self.budget,
+                reasoning_history=self.reasoning_history,
+                accept_truncated=self.accept_truncated,
+                toolset=self.toolset,
+            ),
+            target=target,
+            noted={"num_tasks": num_tasks, "attempts": self.attempts, "concurrency": self.concurrency},
+        )
+        try:
+            self.notes += check_settings(self.record, run, force=self.force)
+        except SettingsDiffer as error:
+            raise Misuse(
+                f"{str(self.record)!r} has episodes with other settings: {'; '.join(error.differences)}. Name another "
+                "--record, or go on with --force."
+            ) from None
+        return run
+
+    def _remaining(self, tasks: list[TaskRef], environment: str) -> int:
         todo = remaining(
             tasks,
             self.record,
@@ -292,22 +336,11 @@ class _Evaluation:
         if self.recorded:
             self.notes.append(
                 f"{self.recorded} of {self.requested} episodes are in {str(self.record)!r} already and are not played "
-                "again, whatever their settings were; for other --set values or another server, name another --record"
+                "again; to play them anew, name another --record"
             )
-            self.notes += self._other_servers(environment, target)
         for note in self.notes if not self.options.as_json else ():
             show_note(note)
         return len(todo)
-
-    def _other_servers(self, environment: str, target: str) -> list[str]:
-        """Name the other servers on which episodes were played that count as played here."""
-        there = {
-            episode.target
-            for episode in read(self.record)
-            if (episode.environment, episode.model) == (environment, self.player.name)
-        } - {target, ""}
-        shown = ", ".join(sorted(there)[:_SERVERS]) + (" and others" if len(there) > _SERVERS else "")
-        return [f"some of them were played on {shown}, not on {target}"] if there else []
 
 
 def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:

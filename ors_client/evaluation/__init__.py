@@ -11,5 +11,22 @@ async with AsyncClient(url) as client:
 from ._budget import Budget
 from ._evaluate import evaluate, remaining
 from ._model import ChatModel, ConversationRefused, ModelError, ModelRefused, Reply
+from ._requests import requests
+from ._rules import Rules
+from ._run import SettingsDiffer, check_settings, describe_run
 
-__all__ = ["Budget", "ChatModel", "ConversationRefused", "ModelError", "ModelRefused", "Reply", "evaluate", "remaining"]
+__all__ = [
+    "Budget",
+    "ChatModel",
+    "ConversationRefused",
+    "ModelError",
+    "ModelRefused",
+    "Reply",
+    "Rules",
+    "SettingsDiffer",
+    "check_settings",
+    "describe_run",
+    "evaluate",
+    "remaining",
+    "requests",
+]

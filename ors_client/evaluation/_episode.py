@@ -26,8 +26,8 @@ from ors_client._types import (
     ToolOutput,
     ToolResultBlock,
 )
-from ors_client.formats import OpenAIChat, ToolCall, distinct_ids, tool_calls, tool_result
-from ors_client.record import CallRecord, EpisodeRecord
+from ors_client.formats import OpenAIChat, ToolCall, ToolNames, distinct_ids, tool_calls, tool_result
+from ors_client.record import CallRecord, EpisodeRecord, RunRecord, ToolsRecord
 
 from ._model import ChatModel, ConversationRefused, ModelRefused
 from ._rules import Rules
@@ -40,6 +40,7 @@ async def play(
     *,
     rules: Rules,
     secrets: Secrets | None = None,
+    run: RunRecord | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> EpisodeRecord:
     """Play one episode and return its record; a fault of the infrastructure is in it, not raised.
@@ -50,6 +51,7 @@ async def play(
         model: Who plays; entered.
         rules: How it is played, and when it is cut.
         secrets: For the environment.
+        run: What the record says of the settings.
         about: Further fields of the record.
 
     Raises:
@@ -57,7 +59,7 @@ async def play(
     """
     log = EpisodeLog(split=task.split, index=task.index, block_recorder=BlockRecorder(), started=datetime.now(UTC))
     began = time.monotonic()
-    failure = None
+    failure = tools = None
     try:
         async with environment.session(task, secrets=secrets, toolset=rules.toolset) as session:
             log.session_id = session.session_id
@@ -65,7 +67,8 @@ async def play(
             log.open(messages)
             log.timing["opening"] = time.monotonic() - began
             with anyio.move_on_after(rules.budget.seconds) as scope:
-                await _Player(session, model, log, messages).play(rules)
+                tools = await _tools_of(session)
+                await _Player(session, model, log, messages, tools).play(rules)
             if scope.cancelled_caught:
                 log.cut = "seconds"
     except ModelRefused:
@@ -75,7 +78,15 @@ async def play(
     except ORSError as error:
         failure = Failure(type(error).__name__, str(error))
     log.end(time.monotonic() - began, failure=failure, cut=log.cut)
-    return _rounded(log.to_record(reward=_reward(log), model=model.name, **(about or {})))
+    return _rounded(log.to_record(reward=_reward(log), model=model.name, run=run, tools=tools, **(about or {})))
+
+
+async def _tools_of(session: AsyncSession) -> ToolsRecord:
+    """Return what a model can call in a session, under the names that it is told."""
+    tools = await session.list_tools()
+    names = ToolNames(tools)
+    aliases = {spec.name: alias for spec in names.specs if (alias := names.alias(spec.name)) != spec.name}
+    return ToolsRecord(tools=tools, terminal_tool=await session.terminal_tool(), names=aliases)
 
 
 def _reward(log: EpisodeLog) -> float | None:
@@ -93,7 +104,15 @@ def _rounded(episode: EpisodeRecord) -> EpisodeRecord:
 class _Player:
     """Hands the conversation to the model, and what it calls to the session, until one of them is done."""
 
-    def __init__(self, session: AsyncSession, model: ChatModel, log: EpisodeLog, messages: list[Message]) -> None:
+    def __init__(
+        self,
+        session: AsyncSession,
+        model: ChatModel,
+        log: EpisodeLog,
+        messages: list[Message],
+        tools: ToolsRecord,
+    ) -> None:
+        self._tools = tools
         self._log = log
         self._messages = messages
         self._session = session
@@ -101,8 +120,8 @@ class _Player:
 
     async def play(self, rules: Rules) -> None:
         log = self._log
-        form = OpenAIChat(await self._session.list_tools(), reasoning_history=rules.reasoning_history)
-        final = await self._session.terminal_tool()
+        form = OpenAIChat(self._tools.tools, reasoning_history=rules.reasoning_history)
+        final = self._tools.terminal_tool
         while not self._session.finished:
             log.cut = rules.budget.spent(turns=log.usage["requests"], tokens=log.usage["completion_tokens"])
             if log.cut is not None:
@@ -123,7 +142,7 @@ class _Player:
                 if self._session.finished:
                     break
                 results.append(await self._call(call))
-            self._messages.append(Message(role="user", blocks=results))
+            self._add(Message(role="user", blocks=results))
 
     async def _ask(self, form: OpenAIChat) -> tuple[Message, str | None]:
         """Return the model's reply, and what cut it off, if anything did."""
@@ -136,8 +155,13 @@ class _Player:
             log.timing["model"] += time.monotonic() - began
         log.usage.update(reply.usage)
         log.finish_reasons.append(reply.finish_reason)
-        self._messages = distinct_ids([*self._messages, form.reply(reply.message)])
-        return self._messages[-1], reply.cut
+        message = distinct_ids([*self._messages, form.reply(reply.message)])[-1]
+        self._add(message)
+        return message, reply.cut
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        self._log.add_message(message)
 
     async def _call(self, call: ToolCall) -> ToolResultBlock:
         if call.problem is None:

@@ -14,14 +14,18 @@ import anyio
 
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets, secret_values
+from ors_client._http.redaction import get_logger
 from ors_client._types import Task, TaskRef
 from ors_client.formats import ReasoningHistory
-from ors_client.record import EpisodeRecord, RecordWriter, read
+from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, read
 
 from ._budget import Budget
 from ._episode import play
 from ._model import ChatModel, ModelRefused
 from ._rules import Rules
+from ._run import check_settings, describe_run
+
+logger = get_logger(__name__)
 
 Attempt = tuple[TaskRef, int]
 
@@ -76,6 +80,8 @@ async def evaluate(
     target: str = "",
     hide: Collection[str] = (),
     retry_failed: bool = False,
+    run: RunRecord | None = None,
+    force: bool = False,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
 ) -> None:
     """Let a model play every attempt that the record does not hold yet.
@@ -96,11 +102,14 @@ async def evaluate(
         target: The server's address, as the record names it.
         hide: Further keys that the record must not show.
         retry_failed: Whether attempts that the infrastructure broke are made again.
+        run: The settings for the record, from `describe_run`; by default, those that are known here.
+        force: Whether to go on where the record holds episodes that were played with other settings.
         on_episode: Called with each record as it is written.
 
     Raises:
         ModelRefused: The endpoint refuses every request; what was under way with it is not recorded.
         OSError: The record can't be written.
+        SettingsDiffer: The record holds episodes of this environment and model with other settings.
         ValueError: A task does not say where it is listed.
     """
     if concurrency < 1:
@@ -114,6 +123,15 @@ async def evaluate(
     name = await environment.name()
     specs = {_place(task): task.spec for task in tasks if isinstance(task, Task)}
     places = [_place(task) for task in tasks]
+    run = run or await describe_run(
+        environment,
+        model,
+        rules=rules,
+        target=target,
+        noted={"num_tasks": len(places), "attempts": attempts, "concurrency": concurrency},
+    )
+    for note in check_settings(record, run, force=force):
+        logger.info("Other episodes of %s: %s.", record, note)
     todo = remaining(places, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
     writer = RecordWriter(record, hide=[*model.secrets, *secret_values(secrets), *hide])
     queue = iter(todo)
@@ -128,6 +146,7 @@ async def evaluate(
                     model,
                     rules=rules,
                     secrets=secrets,
+                    run=run,
                     about={"environment": name, "target": target, "attempt": attempt, "spec": specs.get(task)},
                 )
                 await anyio.to_thread.run_sync(writer.append, episode)

@@ -154,9 +154,9 @@ class ChatModel:
         self.base_url = str(url).rstrip("/")
         self._key = SecretStr(key)
         self._redactor = Redactor([key])
-        self._parameters = dict(parameters or {})
+        self.parameters = dict(parameters or {})
         self._retry = RetryPolicy(attempts, first_delay, max_delay=_MAX_DELAY)
-        self._timeout = timeout
+        self.timeout = timeout
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
         self._replied = False
@@ -211,7 +211,7 @@ class ChatModel:
             ModelRefused: None will come.
         """
         try:
-            return await self._ask({"model": self.name, **self._parameters, **request})
+            return await self._ask({"model": self.name, **self.parameters, **request})
         except ORSError as error:
             raise error.at(url=self.base_url, session_id=None, show=self._redactor.redact) from None
 
@@ -243,7 +243,7 @@ class ChatModel:
         answer = bytearray()
         status = 0
         headers: Mapping[str, str] = {}
-        with Deadline(self._timeout) as deadline:
+        with Deadline(self.timeout) as deadline:
             try:
                 async with self._client.stream(
                     "POST", f"{self.base_url}/chat/completions", content=content
@@ -260,7 +260,7 @@ class ChatModel:
                     raise ModelRefused(f"The model gave no reply: {reason}. {advice}", url=self.base_url) from None
                 raise _RetryableFailure(reason, unreached=True) from None
         if deadline.scope.cancelled_caught and not (status and status != 200):
-            raise _RetryableFailure(f"no whole reply came within {self._timeout:g} s")
+            raise _RetryableFailure(f"no whole reply came within {self.timeout:g} s")
         if status != 200:
             raise self._refusal(status, headers, answer)
         completion = self._parse(answer)

@@ -1,7 +1,8 @@
 """Episodes -> lines of a record, without keys and secrets.
 
-A line is written in one piece under a lock on the file, so threads and processes do not cut into each other, and a
-crash loses no episode that had ended. Knows nothing of servers, sessions or trainers.
+What an episode shares with others is written before it, unless the file has it. All lines of an episode are written in
+one piece under a lock on the file, so threads and processes do not cut into each other, and a crash loses no episode
+that had ended. Knows nothing of servers, sessions or trainers.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
 
 from ors_client._http.redaction import Redactor
+from ors_client._types import JSONObject
 
-from ._models import EpisodeRecord
+from . import _lines
+from ._models import EpisodeRecord, RunRecord, WordsRecord
 
 try:
     import fcntl
@@ -26,6 +31,8 @@ except ImportError:  # Windows: threads are kept apart there, processes are not
 _DEEPEST = 100  # levels of arguments and metadata that are kept; pydantic reads about 200 of JSON
 _SHORTEST_SECRET = 4  # characters; blanking every "1" of a record would make it useless and hide nothing
 _SHORTEST_IN_IMAGE = 8  # characters; four stand in a megabyte of base64 by chance
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 class RecordWriter:
@@ -41,14 +48,54 @@ class RecordWriter:
         self._redactors = _Redactors.of(hide)
         # One write at a time within the process: a lock on a file is one per process, not one per thread.
         self._lock = threading.Lock()
+        self._seen = _SharedLines()
 
     def append(self, episode: EpisodeRecord) -> None:
-        """Write one episode as one line.
+        """Write one episode as one line, and before it what the file does not have of its run, tools and images.
 
         Raises:
             OSError: The file can't be written.
         """
-        line = _writable(episode, self._redactors).model_dump_json().encode() + b"\n"
+        shared: dict[tuple[str, str], JSONObject] = {}
+        fields = _fields(_writable(episode, self._redactors))
+        for kind in ("run", "tools"):
+            if (value := fields.get(kind)) is not None:
+                fields[kind] = _lines.content_id(value)
+                shared[kind, fields[kind]] = value
+        self._refer_to_images(fields, "messages", shared)
+        for call in fields["calls"]:
+            self._refer_to_images(call, "blocks", shared)
+        identity = fields.pop("id", None)
+        self._write(shared, _lines.write("episode", identity, fields))
+
+    def append_words(self, words: WordsRecord) -> None:
+        """Write what a trainer tells of a rollout, once its episode was appended.
+
+        Raises:
+            OSError: The file can't be written.
+        """
+        shared: dict[tuple[str, str], JSONObject] = {}
+        fields = _fields(_writable(words, self._redactors))
+        for name in ("prompt", "completion"):
+            self._refer_to_images(fields, name, shared)
+        self._write(shared, _lines.write("words", fields.pop("id"), fields))
+
+    def append_run(self, run: RunRecord) -> None:
+        """Write a run's settings, unless the file has them; its episodes write them too.
+
+        Raises:
+            OSError: The file can't be written.
+        """
+        fields = _fields(_writable(run, self._redactors))
+        self._write({("run", _lines.content_id(fields)): fields}, b"")
+
+    def _refer_to_images(self, fields: JSONObject, name: str, shared: dict[tuple[str, str], JSONObject]) -> None:
+        if fields.get(name):
+            fields[name] = _lines.without_images(
+                fields[name], lambda identity, image: shared.setdefault(("image", identity), image)
+            )
+
+    def _write(self, shared: dict[tuple[str, str], JSONObject], line: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             # Opened anew for each episode, so that a file that was moved away or a fork needs no care.
@@ -56,12 +103,52 @@ class RecordWriter:
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                size = os.fstat(file).st_size
-                if size and not _ends_with_newline(file, size):
+                self._seen.catch_up(file)
+                missing = [key for key in shared if key not in self._seen.keys]
+                line = b"".join(_lines.write(*key, shared[key]) for key in missing) + line
+                if not line:
+                    return
+                if self._seen.torn:
                     line = b"\n" + line  # a crash left half a line, which would swallow this one
                 _write_all(file, line)
+                self._seen.add(missing, end=os.fstat(file).st_size)
             finally:
                 os.close(file)  # which gives the lock back
+
+
+class _SharedLines:
+    """Which lines that others refer to a file has. Others may append to it, so it is read on from where it ended."""
+
+    def __init__(self) -> None:
+        self.keys: set[tuple[str, str]] = set()
+        self.torn = False
+        self._file: tuple[int, int] | None = None
+        self._end = 0
+
+    def catch_up(self, file: int) -> None:
+        """Read what was appended since the last time; all of it where another file has taken the place."""
+        status = os.fstat(file)
+        if self._file != (status.st_dev, status.st_ino) or status.st_size < self._end:
+            self.keys, self._file, self._end = set(), (status.st_dev, status.st_ino), 0
+        self.torn = False
+        if status.st_size == self._end:
+            return
+        with os.fdopen(os.dup(file), "rb") as lines:
+            lines.seek(self._end)
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    self.torn = True
+                    return
+                self._end += len(line)
+                kind, identity = _lines.kind_and_id(line)
+                # Parsed whole: of a line that a crash left unfinished nobody can read what it was to hold.
+                if kind in _lines.SHARED_KINDS and identity and _lines.parse(line) is not None:
+                    self.keys.add((kind, identity))
+
+    def add(self, keys: list[tuple[str, str]], *, end: int) -> None:
+        """Note what was just appended, and where the file ends now."""
+        self.keys.update(keys)
+        self._end = end
 
 
 def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
@@ -91,8 +178,8 @@ class _Redactors:
         return cls(*redactors)
 
 
-def _writable(episode: EpisodeRecord, redactors: _Redactors) -> EpisodeRecord:
-    """Return `episode` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
+def _writable(record: _M, redactors: _Redactors) -> _M:
+    """Return `record` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
 
     def clean(value: Any, depth: int = 0, redactor: Redactor = redactors.words) -> Any:
         if depth > _DEEPEST:
@@ -115,12 +202,11 @@ def _writable(episode: EpisodeRecord, redactors: _Redactors) -> EpisodeRecord:
             case _:  # an argument that the client refused to send
                 return clean(repr(value))
 
-    return EpisodeRecord.model_validate(clean(episode.model_dump()))
+    return type(record).model_validate(clean(record.model_dump()))
 
 
-def _ends_with_newline(file: int, size: int) -> bool:
-    os.lseek(file, size - 1, os.SEEK_SET)
-    return os.read(file, 1) == b"\n"
+def _fields(record: BaseModel) -> JSONObject:
+    return record.model_dump(mode="json")
 
 
 def _write_all(file: int, line: bytes) -> None:

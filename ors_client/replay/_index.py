@@ -17,7 +17,7 @@ from ors_client._config import Limits
 from ors_client._errors import LimitExceeded
 from ors_client._protocol.json import decode
 from ors_client._types import JSONObject, ToolList, ToolSpec
-from ors_client.record import CallRecord, EpisodeRecord
+from ors_client.record import CallRecord, EpisodeRecord, ToolsRecord
 
 NOT_RECORDED = "not_recorded"
 """The reason with which a call is refused that the record does not hold."""
@@ -99,8 +99,8 @@ class Script:
 
     Args:
         episodes: As `ors_client.record.read` yields them.
-        tools: As `ors tools URL --json` writes them, for one environment. By default they are derived from the calls,
-            which show names and types of arguments, but no descriptions.
+        tools: As `ors tools URL --json` writes them, for one environment. By default they are those of the record, or
+            else derived from the calls, which show names and types of arguments, but no descriptions.
     """
 
     def __init__(self, episodes: Iterable[EpisodeRecord], *, tools: ToolList | None = None) -> None:
@@ -109,6 +109,7 @@ class Script:
         self.left_out = 0
         """Episodes that name no task, or ended before there was a prompt."""
         calls: defaultdict[str, list[CallRecord]] = defaultdict(list)
+        recorded_tools: dict[str, ToolList] = {}
         for episode in episodes:
             if episode.index is None or (episode.session_id is None and not episode.prompt and not episode.calls):
                 self.left_out += 1
@@ -126,8 +127,11 @@ class Script:
             if episode.spec is not None:
                 environment.specs[task] = episode.spec
             calls[name] += recorded.calls
+            if episode.tools is not None:
+                recorded_tools[name] = _with_tools(recorded_tools.get(name, ToolList()), episode.tools)
         for name, environment in self.environments.items():
-            environment.tools = tools if tools is not None else ToolList(tools=_tools_from_calls(calls[name]))
+            derived = recorded_tools.get(name) or ToolList(tools=_tools_from_calls(calls[name]))
+            environment.tools = derived if tools is None else tools
 
     @property
     def num_tasks(self) -> int:
@@ -201,7 +205,7 @@ def _recorded_episode(episode: EpisodeRecord) -> RecordedEpisode:
     if episode.status.startswith(("failed", "cut: seconds")) and calls and calls[-1].error is not None:
         calls.pop()
     text: list[JSONObject] = [{"type": "text", "text": episode.prompt, "detail": None}]
-    messages = episode.messages or [{"role": "user", "blocks": text}]
+    messages: list[JSONObject] = episode.opening_messages if episode.messages else [{"role": "user", "blocks": text}]
     # A conversation of several turns has the prompt beside it; a single turn is the prompt, images included.
     prompt = messages[0].get("blocks") if len(messages) == 1 else text
     # A broken call of the model's never reached the server, and will not reach this one.
@@ -229,6 +233,14 @@ def _normalize_numbers(value: Any) -> Any:
 def _call_text(tool: str, arguments: Mapping[str, Any]) -> str:
     text = f"{tool}({json.dumps(arguments, ensure_ascii=False)})"
     return text if len(text) <= _CHARS_SHOWN else f"{text[:_CHARS_SHOWN]}..."
+
+
+def _with_tools(known: ToolList, recorded: ToolsRecord) -> ToolList:
+    """Return the tools that are known, and those that a task has beside them."""
+    names = {spec.name for spec in known.tools}
+    more = [spec for spec in recorded.tools if spec.name not in names]
+    terminal = known.terminal_tool or recorded.terminal_tool
+    return known.model_copy(update={"tools": [*known.tools, *more], "terminal_tool": terminal})
 
 
 # --- Tools derived from calls ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -88,23 +89,76 @@ def _body(line: int, episode: EpisodeRecord, budget: PageBudget, passing: float)
         *(f"{part}: {duration(seconds)}" for part, seconds in (episode.timing or {}).items()),
     ]
     parts = [f'<p class="sub">{escape(" · ".join(str(fact)[:200] for fact in facts if fact))}</p>']
-    if episode.messages is not None:
-        parts += [_message(message, budget) for message in episode.messages]
-    elif episode.prompt:
-        parts.append(_turn("prompt", _pre(episode.prompt, budget)))
-    parts += [_call(call, budget, passing) for call in episode.calls[:_MOST_CALLS]]
-    if len(episode.calls) > _MOST_CALLS:
-        parts.append(f'<p class="note">… and {len(episode.calls) - _MOST_CALLS:,} more calls, in the record</p>')
-    if episode.said:
-        parts.append(_turn("model", _model_text(episode.said, budget), kind="model"))
+    parts += _conversation(episode, budget, passing)
     if episode.failure:
         parts.append(_turn("what broke it", _pre(episode.failure, budget), kind="error"))
     return "".join(parts)
 
 
-def _call(call: CallRecord, budget: PageBudget, passing: float) -> str:
-    said = _model_text(call.said, budget) if call.said else ""
-    made = _turn("model calls " + call.tool[:200], said + _pre(_arguments(call.arguments), budget), kind="model")
+def _conversation(episode: EpisodeRecord, budget: PageBudget, passing: float) -> list[str]:
+    """Return what was said and called, in the order in which the model saw it."""
+    opening = len(episode.opening_messages)
+    if episode.messages is None and episode.prompt:
+        parts = [_turn("prompt", _pre(episode.prompt, budget))]
+    else:
+        parts = [_message(message, budget) for message in episode.opening_messages]
+    calls = deque(episode.calls)
+    made: dict[str, CallRecord] = {}
+    shown = 0
+    for message in episode.conversation[opening:]:
+        blocks = _objects(message.get("blocks"))
+        if message.get("role") != "assistant":
+            parts += _results(blocks, made, budget, passing)
+            continue
+        asked = [block for block in blocks if block.get("type") == "tool_call"]
+        shown += len(asked)
+        if shown > _MOST_CALLS:
+            break
+        for block in asked:
+            # What never reached the server, as a call of an unknown tool in training, is no call of the episode.
+            if calls and (calls[0].tool, calls[0].arguments) == (block.get("name"), block.get("input") or {}):
+                made[str(block.get("id"))] = calls.popleft()
+        parts.append(_reply(blocks, asked, budget))
+    for call in [*calls][: max(0, _MOST_CALLS - shown)]:  # of an episode that ended before the model saw the result
+        parts += [_turn("call of " + call.tool[:200], _pre(_arguments(call.arguments), budget), kind="model")]
+        parts += [_result(call, None, budget, passing)]
+    more = max(shown, len(episode.calls)) - _MOST_CALLS
+    return [*parts, f'<p class="note">… and {more:,} more calls, in the record</p>'] if more > 0 else parts
+
+
+def _reply(blocks: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], budget: PageBudget) -> str:
+    content = ""
+    for block in blocks:
+        text = str(block.get("text") or "")
+        if block.get("type") == "tool_call":
+            content += f'<p class="note">calls {escape(str(block.get("name"))[:200])}</p>' * (len(asked) > 1)
+            content += _pre(_arguments(block.get("input")), budget)
+        elif block.get("type") == "reasoning":
+            content += f'<p class="note">reasoning</p>{_pre(text, budget)}' * bool(text)
+        else:
+            content += _model_text(text, budget) if block.get("type") == "text" else _block(block, budget)
+    who = f"model calls {str(asked[0].get('name'))[:200]}" if len(asked) == 1 else "model"
+    return _turn(who, content or '<p class="note">(nothing)</p>', kind="model")
+
+
+def _results(
+    blocks: Sequence[Mapping[str, Any]], made: Mapping[str, CallRecord], budget: PageBudget, passing: float
+) -> list[str]:
+    """Return what the model was told, with what only the record of a call knows of it."""
+    parts: list[str] = []
+    for block in blocks:
+        call = made.get(str(block.get("tool_call_id")))
+        if block.get("type") != "tool_result":
+            parts.append(_turn("user", _block(block, budget)))
+        elif call is not None:
+            parts.append(_result(call, _objects(block.get("blocks")), budget, passing))
+        else:
+            parts.append(_turn("result", _block(block, budget), kind="error" if block.get("is_error") else ""))
+    return parts
+
+
+def _result(call: CallRecord, seen: Sequence[Mapping[str, Any]] | None, budget: PageBudget, passing: float) -> str:
+    """Return the answer to a call: as the model saw it, where it did."""
     marks = [
         "" if call.reward is None else _reward(call.reward, passing),
         '<span class="pill plain">the episode is over</span>' if call.finished else "",
@@ -112,12 +166,11 @@ def _call(call: CallRecord, budget: PageBudget, passing: float) -> str:
     ]
     if call.error is not None:
         kind = f" ({call.kind[:60]})" if call.kind else ""
-        return made + _turn(f"error{kind}", _pre(call.error, budget), kind="error", marks="".join(marks))
-    if call.blocks is not None:
-        content = "".join(_block(block, budget) for block in call.blocks)
-    else:
-        content = _pre(call.output or "", budget) if call.output else '<p class="note">(no output)</p>'
-    return made + _turn(call.tool[:200], content, marks="".join(marks))
+        return _turn(f"error{kind}", _pre(call.error, budget), kind="error", marks="".join(marks))
+    if seen is None:
+        seen = call.blocks if call.blocks is not None else [{"type": "text", "text": call.output or ""}]
+    content = "".join(_block(block, budget) for block in seen if block.get("text") != "")
+    return _turn(call.tool[:200], content or '<p class="note">(no output)</p>', marks="".join(marks))
 
 
 def _message(message: Mapping[str, Any], budget: PageBudget) -> str:

@@ -14,8 +14,8 @@ import pytest
 from servers import ROOT, eventually
 from terminal import Terminal
 
-from ors_client import AsyncClient, StatusError, TaskRef, ToolFailed, ToolRejected
-from ors_client.record import CallRecord, EpisodeRecord, RecordWriter
+from ors_client import AsyncClient, StatusError, TaskRef, TerminalToolSpec, ToolFailed, ToolRejected, ToolSpec
+from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, ToolsRecord
 from ors_client.replay import Replay, Script, read_tools
 from ors_client.replay._router import ReplayRequest, Router
 
@@ -233,6 +233,21 @@ def test_tools_that_are_given_are_served_with_the_terminal_tool():
 
     call = CallRecord(tool="submit", arguments={"text": "Paris"}, output="right")
     assert replayed([episode(call)], play, tools=read_tools(json.dumps(given))) == ("Say.", "right")
+
+
+def test_tools_of_the_record_are_served_with_the_terminal_tool():
+    async def play(environment, replay):
+        del replay
+        return await environment.describe_tools()
+
+    first = ToolsRecord(
+        tools=[ToolSpec(name="echo", description="Say.")], terminal_tool=TerminalToolSpec(name="submit")
+    )
+    second = ToolsRecord(tools=[ToolSpec(name="look"), ToolSpec(name="echo")])
+    episodes = [episode().model_copy(update={"tools": tools}) for tools in (first, second)]
+    served = replayed(episodes, play)
+    assert [(tool.name, tool.description) for tool in served.tools] == [("echo", "Say."), ("look", "")]
+    assert served.terminal_tool.name == "submit"
 
 
 def test_several_environments_of_a_record_are_served():

@@ -11,10 +11,10 @@ from models import model_server
 from servers import eventually, serve
 from terminal import Terminal
 
-from fixtures.proxy import HtmlPage, Rule
+from fixtures.proxy import FaultProxy, HtmlPage, Rule
 from ors_client import AsyncClient, TaskRef
-from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, remaining
-from ors_client.record import RecordWriter, read
+from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, remaining, requests
+from ors_client.record import RecordWriter, read, runs
 
 ECHO = "echoenvironment"
 KEY = "sk-quite-secret"
@@ -149,16 +149,87 @@ def test_run_again_after_a_torn_line_plays_that_episode(run, tmp_path):
 def test_run_that_plays_nothing_says_why_and_what_to_do_in_both_forms(run, tmp_path):
     run("right", "-n", 2)
     with serve("ours", "--env", "echo") as other:
-        result = run("right", "-n", 2, "--set", "temperature=0", url=other.url)
+        result = run("right", "-n", 2, url=other.url)
         shown = json.loads(run("right", "-n", 2, "--json", url=other.url).stdout)
     assert len(episodes(tmp_path)) == 2
     said = " ".join(result.stderr.split())
     assert "2 of 2 episodes are in" in said
-    assert "for other --set values or another server, name another --record" in said
-    assert f", not on {other.url}" in said
+    assert "to play them anew, name another --record" in said
+    assert f", and is {other.url}" in said
     assert (shown["asked"], shown["already_there"]) == (2, 2)
-    assert "name another --record" in shown["notes"][0]
-    assert shown["notes"][1].endswith(f", not on {other.url}")
+    assert shown["notes"][0].startswith("the server was http")
+    assert "name another --record" in shown["notes"][1]
+
+
+DIFFERING = {
+    "another parameter": (["--set", "temperature=0"], "--set temperature was left out, and is 0"),
+    "another budget": (["--max-turns", 3], "--max-turns was 50, and is 3"),
+}
+
+
+@pytest.mark.parametrize("options", DIFFERING)
+def test_run_with_other_settings_stops_and_says_how_they_differ(run, model, tmp_path, options):
+    given, difference = DIFFERING[options]
+    run("right", "-n", 1)
+    before = len(model.requests())
+    result = run("right", "-n", 2, *given)
+    assert result.exit_code == 2
+    assert difference in " ".join(result.stderr.replace("│", " ").split())
+    assert len(model.requests()) == before
+    forced = run("right", "-n", 2, *given, "--force")
+    assert forced.exit_code == 0
+    assert difference in " ".join(forced.stderr.split())
+    first, second = [episode.run for episode in episodes(tmp_path)]
+    assert first != second
+
+
+def test_run_of_another_model_or_with_other_numbers_needs_no_force(run, tmp_path):
+    assert run("right", "-n", 1).exit_code == 0
+    assert run("wrong", "-n", 1, "--set", "temperature=0").exit_code == 0
+    result = run("right", "-n", 2, "-k", 2, "-c", 1)
+    assert result.exit_code == 0
+    assert "--concurrency was 8, and is 1" in " ".join(result.stderr.split())
+    assert [setting.model for setting in runs(tmp_path / "a.jsonl")] == ["right", "wrong", "right"]
+
+
+def test_same_command_again_adds_no_settings(run, tmp_path):
+    for _ in range(2):
+        run("right", "-n", 1)
+    (settings,) = runs(tmp_path / "a.jsonl")
+    assert (settings.model, settings.environment, settings.budget["turns"]) == ("right", ECHO, 50)
+    assert settings.versions["ors-client"]
+    assert KEY not in (tmp_path / "a.jsonl").read_text()
+
+
+@pytest.fixture
+def recorded(model):
+    """A proxy before the model that keeps the bodies of all requests."""
+    with FaultProxy(model.url.removesuffix("/v1")) as proxy:
+        yield proxy
+
+
+def bodies(proxy):
+    return [request.body for request in proxy.find("POST", "/chat/completions")]
+
+
+def rebuilt(tmp_path):
+    return [json.dumps(body).encode() for episode in episodes(tmp_path) for body in requests(episode)]
+
+
+@pytest.mark.parametrize(("name", "options"), [("right", []), ("garbled", []), ("wrong", ["--max-turns", 3])])
+def test_every_request_of_a_run_can_be_made_again_from_its_record(run, recorded, tmp_path, name, options):
+    sampling = ("--set", "temperature=0.5", "--set", 'stop=["\u2028"]')
+    base_url = ("--base-url", f"{recorded.url}/v1")
+    run(name, "-n", 2, "-c", 1, *sampling, *options, *base_url)
+    assert rebuilt(tmp_path) == bodies(recorded)
+    assert len(bodies(recorded)) >= 2
+
+
+def test_requests_about_images_and_conversations_can_be_made_again(run, recorded, ours, tmp_path):
+    for name in ("images", "chat"):
+        base_url = ("--base-url", f"{recorded.url}/v1")
+        run("right", "-n", 2, "-c", 1, "--env", f"{name}environment", *base_url, url=ours.url)
+    assert rebuilt(tmp_path) == bodies(recorded)
 
 
 def test_run_of_another_model_is_a_run_of_its_own(run, tmp_path):

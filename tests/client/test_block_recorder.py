@@ -14,7 +14,7 @@ from ors_client import (
     ToolResultBlock,
     UnknownBlock,
 )
-from ors_client._shared.block_recorder import BlockRecorder, conversation_text
+from ors_client._shared.block_recorder import BlockRecorder, conversation_text, is_one_text
 
 PICTURE = ImageBlock(data="aGk=", mimeType="image/png")
 WRITTEN = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
@@ -38,7 +38,15 @@ def user(*blocks):
 @pytest.mark.parametrize("blocks", [[], [TextBlock(text="hello")]])
 def test_what_is_one_text_needs_no_blocks(blocks):
     assert BlockRecorder().blocks(blocks) is None
-    assert BlockRecorder().messages([user(*blocks)]) is None
+
+
+def test_one_text_of_the_users_is_told_from_every_other_opening():
+    text = TextBlock(text="hello")
+    assert is_one_text([user(text)])
+    assert is_one_text([])
+    assert not any(
+        map(is_one_text, ([user()], [user(text, text)], [user(text)] * 2, [Message(role="system", blocks=[text])]))
+    )
 
 
 def test_conversation_is_kept_turn_by_turn():

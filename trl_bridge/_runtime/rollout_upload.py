@@ -46,7 +46,8 @@ def redactable(episode: EpisodeRecord, opening: Sequence[Message]) -> EpisodeRec
     """
     calls = [call.model_copy(update={"blocks": None, "metadata": None}) for call in episode.calls]
     messages = [message.model_dump(by_alias=True, exclude_none=True) for message in opening]
-    return episode.model_copy(update={"calls": calls, "messages": messages or None, "spec": None})
+    texts = {"calls": calls, "messages": messages or None, "opening": None, "spec": None}
+    return episode.model_copy(update=texts)
 
 
 def upload(rollouts: Rollouts, run: str, episode: EpisodeRecord, *, variant: str | None) -> None:

@@ -1,0 +1,150 @@
+"""The settings of an evaluation, as its record holds them, and whether those of another start in the same file agree.
+
+An evaluation goes on where its record ends. What shapes an episode must be the same then, or the figures would be of
+two settings at once; what only explains figures, as the server's address, may differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ors_client._environment import AsyncEnvironment, server_version
+from ors_client._types import JSONObject, JSONValue
+from ors_client.record import RunRecord, runs
+
+from ._model import ChatModel
+from ._rules import Rules
+
+_SHOWN = 60  # characters of a value that a message tells
+
+
+class SettingsDiffer(ValueError):
+    """Raised when a record holds episodes of the same environment and model that were played with other settings.
+
+    Args:
+        record: The file.
+        differences: One text for each setting.
+    """
+
+    def __init__(self, record: str, differences: list[str]) -> None:
+        self.record = record
+        self.differences = differences
+        super().__init__(
+            f"{record!r} has episodes with other settings: {'; '.join(differences)}. Name another record, or force it."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.record, self.differences)
+
+
+async def describe_run(
+    environment: AsyncEnvironment,
+    model: ChatModel,
+    *,
+    rules: Rules,
+    target: str = "",
+    noted: Mapping[str, JSONValue] | None = None,
+) -> RunRecord:
+    """Return the settings of an evaluation.
+
+    Args:
+        environment: Where the tasks are.
+        model: Who plays.
+        rules: How episodes are played, and when they are cut.
+        target: The server's address.
+        noted: What may differ from one start to the next.
+    """
+    settings = asdict(rules)
+    budget = settings.pop("budget")
+    found = {"ors-client": _installed("ors-client"), "server": await server_version(environment)}
+    return RunRecord(
+        environment=await environment.name(),
+        target=target,
+        model=model.name,
+        base_url=model.base_url,
+        parameters=model.parameters,
+        budget=budget,
+        settings=settings,
+        noted={"model_timeout": model.timeout, **(noted or {})},
+        versions={name: number for name, number in found.items() if number is not None},
+    )
+
+
+def check_settings(record: str | os.PathLike[str], run: RunRecord, *, force: bool = False) -> list[str]:
+    """Compare a run's settings with those of the same environment and model that a record holds.
+
+    Args:
+        record: The file; it need not be there.
+        run: What is about to be played.
+        force: Whether differing settings are told instead of raised.
+
+    Returns:
+        A text for each difference that may be.
+
+    Raises:
+        SettingsDiffer: The settings that shape an episode differ.
+    """
+    if not Path(record).exists():
+        return []
+    before = [
+        other
+        for other in runs(record)
+        if (other.kind, other.environment, other.model) == (run.kind, run.environment, run.model)
+    ]
+    shaping = _differences(before, run, _shaping)
+    if shaping and not force:
+        raise SettingsDiffer(str(record), shaping)
+    return [*shaping, *_differences(before, run, _explaining)]
+
+
+_Flat = Mapping[str, JSONValue]
+_Of = Callable[[RunRecord], _Flat]
+
+
+def _shaping(run: RunRecord) -> _Flat:
+    return {
+        **{f"--set {name}": value for name, value in run.parameters.items()},
+        **{f"--max-{name}": value for name, value in run.budget.items()},
+        **_options(run.settings),
+    }
+
+
+def _explaining(run: RunRecord) -> _Flat:
+    addresses: _Flat = {"the server": run.target, "--base-url": run.base_url}
+    versions = {f"the version of {name}": number for name, number in run.versions.items()}
+    return {**addresses, **versions, **_options(run.noted)}
+
+
+def _options(values: JSONObject) -> _Flat:
+    return {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+
+
+def _differences(before: list[RunRecord], run: RunRecord, of: _Of) -> list[str]:
+    """Return a text for each value in which a run differs from any before it."""
+    now = of(run)
+    texts: dict[str, None] = {}
+    for other in before:
+        then = of(other)
+        for name in [*then, *(name for name in now if name not in then)]:
+            if then.get(name) != now.get(name):
+                texts.setdefault(f"{name} was {_shown(then, name)}, and is {_shown(now, name)}")
+    return list(texts)
+
+
+def _shown(values: _Flat, name: str) -> str:
+    value = values.get(name)
+    if value is None:
+        return "left out"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
