@@ -23,6 +23,8 @@ from weakref import WeakSet
 import anyio
 import httpx
 
+from .process import explain_open_files
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -359,6 +361,8 @@ def was_never_sent(error: Exception) -> bool:
                 return isinstance(
                     each, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
                 )
+    if explain_open_files(error):  # there was no file for a connection, or for the certificates that it needs
+        return True
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
 
 
@@ -375,6 +379,8 @@ def describe(error: Exception, *, connect: float) -> str:
     # What the system or httpx-aiohttp calls a time-out of connecting has a number, and may be another failure.
     if _is_connect_timeout(error) and getattr(first, "errno", None) is None:
         return f"no connection was made within connect={connect:g} seconds"
+    if limit := explain_open_files(first):
+        return f"{type(first).__name__}: {limit}"
     return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
 
 

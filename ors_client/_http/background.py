@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from ors_client._errors import ClientStateError
 
-from .process import OwnProcess
+from .process import OwnProcess, explain_open_files
 from .transport import Transport
 
 T = TypeVar("T")
@@ -131,7 +131,8 @@ class LoopThread:
         except Exception as error:
             if ready.done():
                 raise
-            ready.set_exception(error)
+            problem = explain_open_files(error)
+            ready.set_exception(ClientStateError(f"No event loop can be made: {problem}.") if problem else error)
 
     async def _main(self, ready: Future[None]) -> None:
         sniffio: Any = sys.modules.get("sniffio")  # which anyio imports where it relies on it

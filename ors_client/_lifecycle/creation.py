@@ -144,6 +144,7 @@ class SessionCreation:
             created.append(self._server.keepalive.register(session_id, deployment=deployment, cookies=cookies))
             self.session_id, self.tracked = session_id, created[0]
 
+        self._server.keepalive.start()
         await self._server.transport.send(
             operation.with_cookies(cookies),
             on_result=register,

@@ -124,6 +124,7 @@ class Discovery:
             self._keepalive.later(idle_after, partial(self._delete_if_idle, session, deployment))
             created.append(session)
 
+        self._keepalive.start()
         await self._transport.send(
             create_session(deployment=deployment).with_cookies(cookies),
             on_result=keep,

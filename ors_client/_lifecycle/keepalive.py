@@ -163,6 +163,14 @@ class Keepalive:
         """Whether there is a thread to end."""
         return self._thread is not None
 
+    def start(self) -> None:
+        """Start the thread. Asked before an id is, as there may be no file left to open for it afterwards.
+
+        Raises:
+            ClientStateError: It can't be started here.
+        """
+        self._running()
+
     def register(
         self, session_id: str, *, deployment: str | None = None, cookies: SessionCookies | None = None
     ) -> TrackedSession:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from ors_client._shared import get_logger
 from trl_bridge._rollout.environment import slot_of
 from trl_bridge._rollout.slot import RolloutSlot
 
 from .shared_engine import SharedEngine, Turns
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 EFFECT = "stop_at_finish has no effect"
 """What a trainer of another kind means."""
