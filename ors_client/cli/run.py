@@ -281,6 +281,9 @@ class _Evaluation:
         tasks = [TaskRef(split, index) for index in wanted]
         if not tasks:
             raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
+        if self.wanted.stop != sys.maxsize and wanted.stop < self.wanted.stop:
+            asked = len(self.wanted)
+            show_note(f"split {split!r} has {there} tasks: {len(tasks)} are played, not {asked} as --num-tasks says")
         return tasks
 
     async def _with_specifications(

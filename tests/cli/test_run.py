@@ -56,6 +56,15 @@ def test_run_plays_every_attempt_and_tells_what_it_came_to(run, tmp_path):
     assert played == {(index, attempt) for index in range(3) for attempt in range(2)}
 
 
+def test_run_of_more_tasks_than_there_are_says_how_many_it_plays(run, tmp_path):
+    result = run("right", "-n", 99)
+    assert result.exit_code == 0
+    played = len(episodes(tmp_path))
+    said = " ".join(result.stderr.split())
+    assert f"has {played} tasks: {played} are played, not 99" in said
+    assert "are played" not in run("right", "-n", played, "-k", 2).stderr
+
+
 def test_specifications_that_can_not_be_read_keep_no_task_from_being_played(run, proxy, tmp_path):
     proxy.add(Rule("POST", "/task_range", HtmlPage(200, "<html></html>"), times=None))
     assert run("right", "-n", 2, url=proxy.url).exit_code == 0
