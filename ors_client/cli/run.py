@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +14,7 @@ import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ors_client import AsyncClient, AsyncEnvironment, Limits, ORSError, Task, TaskRef, formats
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef, formats
 from ors_client._http.credentials import Secrets
 from ors_client.evaluation import (
     Budget,
@@ -28,6 +27,7 @@ from ors_client.evaluation import (
     evaluate,
     remaining,
 )
+from ors_client.evaluation._progress import so_far
 from ors_client.record import EpisodeRecord, RunRecord
 from ors_client.report import Figures, summarise, write_report
 
@@ -38,10 +38,10 @@ from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
 from .output import err, one_line, out, printable, show_error, show_json, show_note
 from .signals import run_until_signal
+from .task_selection import TaskSelection, with_specifications
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
-_DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
 
 
 class ReasoningHistory(StrEnum):
@@ -130,6 +130,15 @@ def run(
     num_tasks: Annotated[
         int | None, typer.Option("--num-tasks", "-n", min=1, metavar="N", help="How many tasks; left out, all.")
     ] = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            "--tasks", metavar="FILE", help="The tasks: a JSON list of indices, or a file that `ors profile` wrote."
+        ),
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option("--shuffle", metavar="SEED", help="Mix the tasks, before --num-tasks takes some.")
+    ] = None,
     attempts: Annotated[int, typer.Option("--attempts", "-k", min=1, metavar="K", help="For each task.")] = 1,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-c", min=1, metavar="N", help="How many episodes run together.")
@@ -172,8 +181,7 @@ def run(
         player,
         record,
         budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
-        split=split,
-        wanted=range(start, sys.maxsize if num_tasks is None else start + num_tasks),
+        selection=TaskSelection.of(split=split, start=start, num_tasks=num_tasks, path=tasks, shuffle=shuffle),
         attempts=attempts,
         concurrency=concurrency,
         reasoning_history=reasoning_history.value,
@@ -182,6 +190,7 @@ def run(
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
         force=force,
+        passing=pass_at,
         unscored=unscored.value_in_means,
     )
     try:
@@ -189,7 +198,7 @@ def run(
     except ModelRefused as error:
         show_failure(error, _model_hints(error, player, model_key), as_json=options.as_json)
         return PROBLEMS
-    figures = _report(evaluation, report, passing=pass_at)
+    figures = _report(evaluation, report)
     if interrupted:
         return INTERRUPTED
     return PROBLEMS if figures is not None and figures.broken else 0
@@ -203,8 +212,7 @@ class _Evaluation:
     player: ChatModel = field(kw_only=False)
     record: Path = field(kw_only=False)
     budget: Budget
-    split: str | None
-    wanted: range
+    selection: TaskSelection
     attempts: int
     concurrency: int
     reasoning_history: formats.ReasoningHistory
@@ -213,7 +221,10 @@ class _Evaluation:
     secrets: Secrets | None
     retry_failed: bool
     force: bool
+    passing: float
     unscored: float | None
+    figures: Figures | None = None
+    """Of all that the record holds of this model, once everything was played."""
     environment: str | None = None
     """The name that the server lists it by, once it was asked."""
     requested: int = 0
@@ -221,7 +232,7 @@ class _Evaluation:
     recorded: int = 0
     """How many of them were in the record before."""
     notes: list[str] = field(default_factory=list[str])
-    """What should be known of those."""
+    """What should be known of the tasks, and of those."""
 
     def run(self) -> bool:
         """Play what is left to play; return whether a signal ended the command before.
@@ -246,13 +257,13 @@ class _Evaluation:
         async with client, self.player:
             environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await self.options.exact_name(client)
-            tasks = await self._tasks(environment)
+            tasks, self.notes = await self.selection.tasks(environment, name)
             run = await self._settings(environment, len(tasks), client.layout.sessions)
             todo = self._remaining(tasks, name)
             with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
-                await evaluate(
+                self.figures = await evaluate(
                     environment,
-                    await self._with_specifications(environment, tasks) if todo else tasks,
+                    await with_specifications(environment, tasks) if todo else tasks,
                     self.player,
                     record=self.record,
                     attempts=self.attempts,
@@ -268,35 +279,10 @@ class _Evaluation:
                     run=run,
                     force=self.force,
                     on_episode=on_episode,
+                    progress=False,
+                    passing=self.passing,
+                    unscored=self.unscored,
                 )
-
-    async def _tasks(self, environment: AsyncEnvironment) -> list[TaskRef]:
-        split = self.split or next((one.name for one in await environment.list_splits()), None)
-        if split is None:
-            raise Misuse("The environment lists no splits; name one with --split.")
-        there = await environment.num_tasks(split)
-        wanted = range(there)[self.wanted.start : self.wanted.stop]
-        if wanted.stop - wanted.start > Limits().tasks:  # a server may claim any number
-            raise Misuse(f"Split {split!r} is said to have {there} tasks; say with --num-tasks how many to play.")
-        tasks = [TaskRef(split, index) for index in wanted]
-        if not tasks:
-            raise Misuse(f"Split {split!r} has {there} tasks, and none from {self.wanted.start} on.")
-        if self.wanted.stop != sys.maxsize and wanted.stop < self.wanted.stop:
-            asked = len(self.wanted)
-            show_note(f"split {split!r} has {there} tasks: {len(tasks)} are played, not {asked} as --num-tasks says")
-        return tasks
-
-    async def _with_specifications(
-        self, environment: AsyncEnvironment, tasks: list[TaskRef]
-    ) -> list[TaskRef] | list[Task]:
-        """Return the tasks with their specifications, for the record; as they are where that would take long."""
-        if len(tasks) > _DESCRIBED:
-            return tasks
-        try:
-            described = await environment.list_tasks(tasks[0].split, tasks[0].index, tasks[-1].index + 1)
-        except ORSError:  # which does not keep them from being played
-            return tasks
-        return described if len(described) == len(tasks) else tasks
 
     async def _settings(self, environment: AsyncEnvironment, num_tasks: int, target: str) -> RunRecord:
         """Return what the record will say of the settings; note how they differ from those that it says already.
@@ -346,14 +332,16 @@ class _Evaluation:
         return len(todo)
 
 
-def _report(evaluation: _Evaluation, page: Path | None, *, passing: float) -> Figures | None:
+def _report(evaluation: _Evaluation, page: Path | None) -> Figures | None:
     """Show the figures and write the page; without a record there is nothing to show."""
     options, record, model = evaluation.options, evaluation.record, evaluation.player.name
-    unscored = evaluation.unscored
+    passing, unscored = evaluation.passing, evaluation.unscored
     if not record.exists():
         return None
     where = page or record.with_suffix(".html")
-    figures = summarise(record, passing=passing, unscored=unscored, model=model, environment=evaluation.environment)
+    figures = evaluation.figures or summarise(
+        record, passing=passing, unscored=unscored, model=model, environment=evaluation.environment
+    )
     problem: OSError | None = None
     try:
         write_report(record, where, passing=passing, unscored=unscored)
@@ -454,8 +442,6 @@ def _progress(
 
         def advance(episode: EpisodeRecord) -> None:
             figures.add(episode)
-            mean = "" if figures.mean_reward is None else f"reward {figures.mean_reward:.2f}"
-            broken = f" {figures.broken} failed" if figures.broken else ""
-            progress.update(bar, advance=1, so_far=f"{mean}{broken}")
+            progress.update(bar, advance=1, so_far=so_far(figures))
 
         yield advance

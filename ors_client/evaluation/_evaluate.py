@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,10 +19,12 @@ from ors_client._http.redaction import get_logger
 from ors_client._types import Task, TaskRef
 from ors_client.formats import ReasoningHistory
 from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, read
+from ors_client.report import Figures, summarise
 
 from ._budget import Budget
 from ._episode import play
 from ._model import ChatModel, ModelRefused
+from ._progress import progress_bar
 from ._rules import Rules
 from ._run import check_settings, describe_run
 
@@ -83,8 +86,13 @@ async def evaluate(
     run: RunRecord | None = None,
     force: bool = False,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
-) -> None:
-    """Let a model play every attempt that the record does not hold yet.
+    progress: bool | None = None,
+    passing: float = 1.0,
+    unscored: float | None = 0.0,
+) -> Figures:
+    """Let a model play every attempt that the record does not hold yet; return the figures of all that it holds then.
+
+    They are those of this model in this environment, as `ors_client.report.summarise` gives them.
 
     Args:
         environment: Where the tasks are.
@@ -105,6 +113,9 @@ async def evaluate(
         run: The settings for the record, from `describe_run`; by default, those that are known here.
         force: Whether to go on where the record holds episodes that were played with other settings.
         on_episode: Called with each record as it is written.
+        progress: Whether to show a bar, by tqdm; by default in a notebook, where tqdm is installed.
+        passing: The reward from which an episode counts as passed in the figures.
+        unscored: What an attempt without a score counts for in their means; `None` leaves it out.
 
     Raises:
         ModelRefused: The endpoint refuses every request; what was under way with it is not recorded.
@@ -150,6 +161,7 @@ async def evaluate(
                     about={"environment": name, "target": target, "attempt": attempt, "spec": specs.get(task)},
                 )
                 await anyio.to_thread.run_sync(writer.append, episode)
+                advance(episode)
             except (ModelRefused, OSError) as error:
                 stopped.append(error)
                 group.cancel_scope.cancel()
@@ -157,11 +169,19 @@ async def evaluate(
             if on_episode is not None:
                 on_episode(episode)
 
-    async with anyio.create_task_group() as group:
-        for _ in range(min(concurrency, len(todo))):
-            group.start_soon(work)
+    played = Figures(passing=passing, unscored=unscored)
+    with progress_bar(len(todo), played, wanted=progress) as advance:
+        async with anyio.create_task_group() as group:
+            for _ in range(min(concurrency, len(todo))):
+                group.start_soon(work)
     if stopped:
         raise stopped[0]
+    # Read again: an attempt that was made anew counts once, as it ended last.
+    read_all = partial(summarise, record, passing=passing, unscored=unscored, model=model.name, environment=name)
+    try:
+        return await anyio.to_thread.run_sync(read_all)
+    except FileNotFoundError:
+        return played
 
 
 def _place(task: TaskRef | Task) -> TaskRef:

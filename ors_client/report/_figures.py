@@ -79,9 +79,10 @@ class FailureFigures:
     @property
     def title(self) -> str:
         """The status, and what is known of it."""
-        if self.symptom is not None:
-            return f"{self.kind}: {self.symptom.words}"
-        return "unscored: the environment gave no reward" if self.kind == "unscored" else self.kind
+        told = [self.symptom.words] if self.symptom is not None else []
+        if self.kind == "unscored":
+            told.insert(0, "the environment gave no reward")
+        return f"{self.kind}: {'; '.join(told)}" if told else self.kind
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import sys
+import types
 
 import anyio
 import pytest
@@ -54,15 +56,6 @@ def test_run_plays_every_attempt_and_tells_what_it_came_to(run, tmp_path):
     assert "@1 100.0%, @2 100.0%" in result.stdout
     played = {(episode.index, episode.attempt) for episode in episodes(tmp_path)}
     assert played == {(index, attempt) for index in range(3) for attempt in range(2)}
-
-
-def test_run_of_more_tasks_than_there_are_says_how_many_it_plays(run, tmp_path):
-    result = run("right", "-n", 99)
-    assert result.exit_code == 0
-    played = len(episodes(tmp_path))
-    said = " ".join(result.stderr.split())
-    assert f"has {played} tasks: {played} are played, not 99" in said
-    assert "are played" not in run("right", "-n", played, "-k", 2).stderr
 
 
 def test_specifications_that_can_not_be_read_keep_no_task_from_being_played(run, proxy, tmp_path):
@@ -504,3 +497,105 @@ def test_evaluation_tells_of_each_episode_as_it_ends(echo_server, model, tmp_pat
 def test_budget_that_leaves_room_for_nothing_is_refused(budget):
     with pytest.raises(ValueError, match="positive"):
         Budget(**budget)
+
+
+def test_evaluation_returns_the_figures_of_all_that_the_record_holds(echo_server, model, tmp_path):
+    async def work():
+        tasks = [TaskRef("train", index) for index in range(2)]
+        async with AsyncClient(echo_server.url) as client, ChatModel("right", model.url) as m:
+            for _ in range(2):  # the second time, there is nothing left to play
+                figures = await evaluate(client.environment(), tasks, m, record=tmp_path / "a.jsonl", passing=2.0)
+                yield_.append((figures.episodes, figures.mean_reward, figures.pass_at(1)))
+            yield_.append(await evaluate(client.environment(), [], m, record=tmp_path / "none.jsonl"))
+
+    yield_ = []
+    anyio.run(work)
+    *both, nothing = yield_
+    assert both == [(2, 1.0, (0.0, 2))] * 2
+    assert (nothing.episodes, nothing.mean_reward) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("shell", "wanted", "shown"),
+    [
+        ("ZMQInteractiveShell", None, True),
+        ("ZMQInteractiveShell", False, False),
+        ("TerminalInteractiveShell", None, False),
+        (None, None, False),
+        (None, True, True),
+    ],
+)
+def test_bar_is_shown_in_a_notebook_or_where_it_is_asked_for(  # noqa: PLR0917 - pytest hands them in
+    echo_server, model, tmp_path, monkeypatch, capsys, shell, wanted, shown
+):
+    if shell is not None:
+        notebook = types.ModuleType("IPython")
+        notebook.get_ipython = type(shell, (), {})
+        monkeypatch.setitem(sys.modules, "IPython", notebook)
+
+    async def work():
+        async with AsyncClient(echo_server.url) as client, ChatModel("right", model.url) as m:
+            record = tmp_path / "a.jsonl"
+            await evaluate(client.environment(), [TaskRef("train", 0)], m, record=record, progress=wanted)
+
+    anyio.run(work)
+    assert ("reward 1.00" in capsys.readouterr().err) is shown
+
+
+# --- Which tasks -----------------------------------------------------------------------------------------------------
+
+
+def test_file_names_the_tasks(run, tmp_path):
+    tasks = tmp_path / "tasks.json"
+    tasks.write_text(json.dumps({"environment": ECHO, "split": "train", "tasks": [{"index": 3}, {"index": 1}]}))
+    assert run("right", "--tasks", tasks, "-c", 1).exit_code == 0
+    assert [episode.index for episode in episodes(tmp_path)] == [3, 1]
+    assert all(episode.spec["target"] for episode in episodes(tmp_path))
+    tasks.write_text("[0]")
+    run("right", "--tasks", tasks)
+    assert [episode.index for episode in episodes(tmp_path)] == [3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("held", "options", "said"),
+    [
+        ([0], ["-n", 1], "have no place beside it"),
+        ([0], ["--start", 1], "have no place beside it"),
+        ([10_000], [], "names 10000"),
+        ("x", [], "names no task"),
+        ({"environment": "other", "tasks": [0]}, [], "of the environment 'other'"),
+        ({"split": "train", "tasks": [0]}, ["--split", "test"], "of the split 'train'"),
+        (None, [], "can't be read"),
+    ],
+)
+def test_file_that_does_not_fit_is_misuse(run, tmp_path, held, options, said):
+    tasks = tmp_path / "tasks.json"
+    if held is not None:
+        tasks.write_text(json.dumps(held if not isinstance(held, str) else [held]))
+    result = run("right", "--tasks", tasks, *options)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_tasks_are_shuffled_before_some_are_taken(run, tmp_path):
+    run("right", "--shuffle", 7, "-n", 2, "-c", 1)
+    first = [episode.index for episode in episodes(tmp_path)]
+    run("right", "--shuffle", 7, "-n", 4, "-c", 1)
+    played = [episode.index for episode in episodes(tmp_path)]
+    assert played[:2] == first
+    assert len(set(played)) == 4
+    assert played != sorted(played)
+
+
+def test_more_tasks_than_there_are_is_noted(run, tmp_path):
+    result = run("right", "-n", 10_000, "--json")
+    (note,) = json.loads(result.stdout)["notes"]
+    there = len(episodes(tmp_path))
+    assert note == f"split 'train' has {there} tasks, not 10000; all of them are played"
+
+
+def test_toolset_that_is_not_there_ends_in_the_servers_words(run):
+    result = run("right", "-n", 1, "--toolset", "gloves")
+    assert result.exit_code == 1
+    assert "gloves" in " ".join(result.stdout.split())

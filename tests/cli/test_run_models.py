@@ -169,7 +169,7 @@ def test_model_that_gets_nothing_done_is_told_apart_with_its_cure(  # noqa: PLR0
 ):
     result, _ = run(name)
     said = " ".join(result.stdout.split())
-    assert f"1 {status}: the model" in said if what else f"1 {status} try:" in said
+    assert f"1 {status}{':' if what else ' try:'} " in said
     assert what is None or what in said
     assert cure in said
     page = (tmp_path / "a.html").read_text()
