@@ -5,7 +5,7 @@ from ors_client._http.credentials import Secrets, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
 from ors_client._http.redaction import get_logger
 
-from .block_recorder import BlockRecorder
+from .block_recorder import BlockRecorder, is_one_text
 from .block_text import flatten, images_absent, placeholder, plain_text
 from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
 from .json_schema import SchemaResolver, mapping, sequence
@@ -24,6 +24,7 @@ __all__ = [
     "flatten",
     "get_logger",
     "images_absent",
+    "is_one_text",
     "mapping",
     "placeholder",
     "plain_text",

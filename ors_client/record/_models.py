@@ -17,7 +17,7 @@ from ors_client._types import JSONObject, TerminalToolSpec, ToolSpec
 _OPTIONAL = frozenset(
     {
         *("attempt", "blocks", "finish_reasons", "id", "kind", "messages", "metadata", "model", "opening", "prompt"),
-        *("reason", "run", "said", "spec", "step", "timing", "tools", "usage"),
+        *("reason", "run", "said", "shown", "spec", "step", "timing", "tools", "usage"),
     }
 )
 
@@ -132,6 +132,7 @@ class EpisodeRecord(_Model):
         messages: The conversation as far as its writer knew it, as the standard writes it, where it is more than
             `prompt`; see `conversation`.
         opening: How many of the messages the episode began with; `None` is all of them.
+        shown: What a trainer showed the model in place of the opening, where that was something else.
         finish_reasons: Why each reply of the model ended, as its endpoint says it.
         said: The model's last words, after its last call.
         step: Of the training that it was a rollout of.
@@ -161,6 +162,7 @@ class EpisodeRecord(_Model):
     spec: JSONObject | None = None
     messages: list[JSONObject] | None = None
     opening: int | None = None
+    shown: list[JSONObject] | None = None
     finish_reasons: list[str | None] | None = None
     said: str | None = None
     step: int | None = None

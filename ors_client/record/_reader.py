@@ -136,10 +136,12 @@ class _Index:
         words = _read(WordsRecord, fields)
         if words is None:
             return episode
-        opening = episode.opening_messages if words.prompt is None else words.prompt
+        last = words.completion[-1:] if not episode.calls else []
         joined = {
-            "messages": [*opening, *words.completion],
-            "opening": len(opening),
+            "said": _text_of(last[0]) if last and last[0].get("role") == "assistant" else episode.said,
+            "messages": [*episode.opening_messages, *words.completion],
+            "opening": len(episode.opening_messages),
+            "shown": words.prompt,
             "step": words.step,
             "reward": words.reward,
             "status": words.status,
@@ -163,6 +165,11 @@ class _Index:
             return None
         self._file.seek(place)
         return _lines.parse(self._file.readline())
+
+
+def _text_of(message: JSONObject) -> str | None:
+    blocks = cast("list[JSONObject]", message.get("blocks") or [])
+    return "\n".join(str(block.get("text")) for block in blocks if block.get("type") == "text") or None
 
 
 def _read(model: type[_M], fields: JSONObject | None) -> _M | None:

@@ -62,7 +62,8 @@ class RecordWriter:
             if (value := fields.get(kind)) is not None:
                 fields[kind] = _lines.content_id(value)
                 shared[kind, fields[kind]] = value
-        self._refer_to_images(fields, "messages", shared)
+        for name in ("messages", "shown"):
+            self._refer_to_images(fields, name, shared)
         for call in fields["calls"]:
             self._refer_to_images(call, "blocks", shared)
         identity = fields.pop("id", None)

@@ -158,7 +158,7 @@ def _results(
 
 
 def _result(call: CallRecord, seen: Sequence[Mapping[str, Any]] | None, budget: PageBudget, passing: float) -> str:
-    """Return the answer to a call: as the model saw it, where it did."""
+    """Return the answer to a call: as it came, with images that the model may not have seen."""
     marks = [
         "" if call.reward is None else _reward(call.reward, passing),
         '<span class="pill plain">the episode is over</span>' if call.finished else "",
@@ -167,7 +167,7 @@ def _result(call: CallRecord, seen: Sequence[Mapping[str, Any]] | None, budget: 
     if call.error is not None:
         kind = f" ({call.kind[:60]})" if call.kind else ""
         return _turn(f"error{kind}", _pre(call.error, budget), kind="error", marks="".join(marks))
-    if seen is None:
+    if seen is None or call.blocks is not None:
         seen = call.blocks if call.blocks is not None else [{"type": "text", "text": call.output or ""}]
     content = "".join(_block(block, budget) for block in seen if block.get("text") != "")
     return _turn(call.tool[:200], content or '<p class="note">(no output)</p>', marks="".join(marks))

@@ -462,3 +462,47 @@ def test_metadata_of_calls_is_in_the_record(make_spec, ours, path):
     environment._close()
     (episode,) = read(path)
     assert [call.metadata for call in episode.calls] == [{"count": 1}]
+
+
+# --- What the model wrote
+
+
+def say_then_echo(text):
+    return ("Done." if "\n<tool_response>" in text else "I say it." + call("echo", text="hello")) + END
+
+
+@pytest.mark.filterwarnings(*IGNORED)
+@pytest.mark.parametrize("attached", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_record_of_a_training_holds_what_the_model_wrote_and_at_which_step(ours, tmp_path, attached):
+    path = tmp_path / "episodes.jsonl"
+    with OpenRewardSpec(ours.url, env_name="echoenvironment", num_tasks=2, record=path, max_calls=4) as spec:
+        trainer = make_trainer(
+            tmp_path,
+            policy=say_then_echo,
+            arguments={"max_steps": 2},
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        if attached:
+            spec.attach(trainer)
+        trainer.train()
+    episodes = list(read(path))
+    assert {episode.step for episode in episodes} == {0, 1}
+    for episode in episodes:
+        opening, asked, answered, last = episode.conversation
+        assert opening["blocks"] == [{"type": "text", "text": episode.prompt}]
+        assert [block["type"] for block in asked["blocks"]] == ["text", "tool_call"]
+        assert asked["blocks"][0]["text"] == "I say it."
+        (result,) = answered["blocks"]
+        assert result["tool_call_id"] == asked["blocks"][1]["id"]
+        assert result["blocks"] == [{"type": "text", "text": episode.calls[0].output}]
+        assert last == {"role": "assistant", "blocks": [{"type": "text", "text": "Done."}]}
+        assert episode.reward == episode.rewards[-1]
+        assert (episode.run.kind, episode.run.settings["max_calls"]) == ("training", 4)
+        assert [tool.name for tool in episode.tools.tools] == ["echo"]
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    kinds = [line["type"] for line in lines]
+    assert (kinds.count("run"), kinds.count("tools"), kinds.count("words")) == (1, 1, len(episodes))
+    write_report(path, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().count("I say it.") == len(episodes)

@@ -542,10 +542,9 @@ def test_record_has_the_whole_episode(make_spec, ours, tmp_path):
     environment.echo(text="wrong")
     environment.echo(text="world")
     environment._close()
-    (line,) = path.read_text().splitlines()
-    episode = json.loads(line)
+    episode = json.loads(path.read_text().splitlines()[-1])
     assert {name: episode[name] for name in ("v", "environment", "target", "split", "index", "session_id")} == {
-        "v": 1,
+        "v": 2,
         "environment": "echoenvironment",
         "target": ours.url,
         "split": "train",

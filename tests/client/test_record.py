@@ -327,13 +327,13 @@ def test_words_are_joined_to_their_episode_wherever_they_stand(path):
     assert kinds(path).count("image") == 1
 
 
-def test_prompt_that_a_trainer_showed_takes_the_place_of_the_environments(path):
+def test_prompt_that_a_trainer_showed_stands_beside_the_environments(path):
     writer = RecordWriter(path)
     writer.append(SHARING)
     shown = [{"role": "system", "blocks": []}, {"role": "user", "blocks": []}]
     writer.append_words(WordsRecord(id="e1", prompt=shown))
     (episode,) = read(path)
-    assert (episode.opening_messages, episode.opening) == (shown, 2)
+    assert (episode.shown, episode.opening_messages) == (shown, SHARING.messages[:1])
 
 
 def test_conversation_of_an_episode_without_words_is_its_opening_and_its_calls():

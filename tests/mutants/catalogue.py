@@ -618,8 +618,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "trl_bridge/_trainer/rewards: sessions are kept after the rewards",
-        "    for slot in ours:\n        slot.release()\n    return rewards",
-        "    return rewards",
+        "            slot.release()\n    if prompts is None",
+        "            pass\n    if prompts is None",
         "the last batch's sessions stay",
         _in(_BRIDGE, "rewards", "trl_compat"),
     ),

@@ -25,6 +25,7 @@ SHARED = [
     "flatten",
     "get_logger",
     "images_absent",
+    "is_one_text",
     "mapping",
     "placeholder",
     "plain_text",

@@ -28,6 +28,16 @@ from .schemas import DEEPEST, too_deep
 
 Chat = list[dict[str, Any]]
 
+_REASONING_FIELDS = ("reasoning_content", "thinking")  # where chat templates take past reasoning, the usual one first
+_FIELD = "trl_field"
+
+
+def as_chat(value: object, role: str) -> Chat:
+    """Return what a trainer holds of a rollout as messages; a plain text is one of that role."""
+    if isinstance(value, list):
+        return [cast("dict[str, Any]", turn) for turn in cast("list[object]", value) if isinstance(turn, dict)]
+    return [{"role": role, "content": str(value)}]
+
 
 def to_chat(
     messages: Iterable[Message], *, aliases: Mapping[str, str], images: bool, max_chars: int | None = None
@@ -46,12 +56,14 @@ def to_chat(
         rest: list[Block] = []
         calls: list[dict[str, Any]] = []
         reasoning: list[str] = []
+        field = _REASONING_FIELDS[0]
         for block in message.blocks:
             if isinstance(block, ToolCallBlock) and message.role == "assistant":
                 called[block.id] = name = aliases.get(block.name, block.name)
                 calls.append({"type": "function", "function": {"name": name, "arguments": block.input}})
             elif isinstance(block, ReasoningBlock) and message.role == "assistant":
                 reasoning.append(block.text)
+                field = str((block.detail or {}).get(_FIELD, field))
             elif isinstance(block, ToolResultBlock):
                 content = to_content(block.blocks, images=images, max_chars=max_chars).value
                 chat.append({"role": "tool", "name": called.get(block.tool_call_id, ""), "content": content})
@@ -64,7 +76,7 @@ def to_chat(
             "content": to_content(rest, images=images, max_chars=max_chars, empty="").value,
         }
         if reasoning:
-            turn["reasoning_content"] = "\n".join(reasoning)
+            turn[field] = "\n".join(reasoning)
         if calls:
             turn["tool_calls"] = calls
         chat.append(turn)
@@ -92,8 +104,10 @@ def from_chat(chat: Sequence[Mapping[str, Any]], *, names: Mapping[str, str]) ->
         blocks = _blocks(turn.get("content"))
         if role == "assistant":
             waiting.clear()
-            if isinstance(thought := turn.get("reasoning_content"), str) and thought:
-                blocks.insert(0, ReasoningBlock(text=thought))
+            for field in _REASONING_FIELDS:
+                if isinstance(thought := turn.get(field), str) and thought:
+                    detail = None if field == _REASONING_FIELDS[0] else {_FIELD: field}
+                    blocks.insert(0, ReasoningBlock(text=thought, detail=detail))
             for name, arguments in map(_call, turn.get("tool_calls") or ()):
                 calls += 1
                 waiting.append(f"call_{calls}")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ors_client import ToolSpec
+from ors_client.record import ToolsRecord
 from trl_bridge._chat.tools import BoundTool, CallableTool, bind, method
 from trl_bridge._runtime.runtime import RuntimeHandle
 
@@ -27,9 +28,10 @@ class RolloutEnvironment:
     """
 
     _tools: tuple[BoundTool, ...] = ()
+    _recorded_tools = ToolsRecord()
 
     def __init__(self, handle: RuntimeHandle) -> None:
-        self._slot = RolloutSlot(handle, tools=frozenset(tool.spec.name for tool in self._tools))
+        self._slot = RolloutSlot(handle, tools=self._recorded_tools)
         # Not at exit: the runtime deletes all sessions then, and waits for it.
         weakref.finalize(self, self._slot.state.release).atexit = False
         self._call = self._slot.call  # for the class's functions
@@ -165,7 +167,21 @@ def _make_class(name: str, specs: Sequence[ToolSpec], *, owns_reward: bool) -> t
     return type(
         name,
         (RolloutEnvironment,),
-        {**members, "_tools": tools, "__module__": __name__, "__doc__": RolloutEnvironment.__doc__},
+        {
+            **members,
+            "_tools": tools,
+            "_recorded_tools": _recorded(tools),
+            "__module__": __name__,
+            "__doc__": RolloutEnvironment.__doc__,
+        },
+    )
+
+
+def _recorded(tools: Sequence[BoundTool]) -> ToolsRecord:
+    ordered = sorted(tools, key=lambda tool: tool.name)  # as TRL finds them, and puts them before the model
+    return ToolsRecord(
+        tools=[tool.spec for tool in ordered],
+        names={tool.spec.name: tool.name for tool in ordered if tool.name != tool.spec.name},
     )
 
 

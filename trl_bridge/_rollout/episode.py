@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -33,6 +33,7 @@ from ors_client import (
     ToolOutput,
 )
 from ors_client._shared import REFUSALS, BlockRecorder, CallEntry, EpisodeLog, Failure, get_logger, refusal_text
+from ors_client.record import ToolsRecord, WordsRecord
 from trl_bridge._chat.content import Content, to_content
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.rollout_upload import text_only
@@ -65,11 +66,11 @@ class Episode:
     Args:
         runtime: What it runs on.
         task: Which task.
-        tools: The server's names of the tools that the model knows.
+        tools: What the model knows of the tools.
         speculative: It is opened ahead, for a rollout that has not come: nothing to record, and no reset to be counted.
     """
 
-    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: frozenset[str], speculative: bool = False) -> None:
+    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: ToolsRecord, speculative: bool = False) -> None:
         self.runtime = runtime
         settings = runtime.settings
         recorder = BlockRecorder(images=settings.record_images) if settings.record else None
@@ -172,10 +173,17 @@ class Episode:
                 environment=self.runtime.environment,
                 target=self.runtime.settings.target,
                 spec=self.runtime.task_specs.get(self.task),
+                run=self.runtime.run_record(),
+                tools=self._tools,
             )
             self._recording = self.runtime.record(episode, self._upload_messages)
             self._upload_messages = []
         self.log.drop_blocks()
+
+    async def tell_words(self, words: Callable[[], WordsRecord]) -> None:
+        """Write down what a trainer tells of the rollout, once the episode is written down."""
+        await self.close()
+        self.runtime.record_words(words)
 
     async def close(self) -> None:
         """End the episode as it stands, as nobody will call any more; wait until it is deleted and written down."""
@@ -254,6 +262,10 @@ class Episode:
             self.log.session_id = session.session_id
             if self.runtime.environment is None:
                 self.runtime.environment = await server.environment.name()  # which the client knows by now
+            if settings.record and not self.runtime.version_asked:
+                self.runtime.version_asked = True
+                with contextlib.suppress(ORSError):  # nothing depends on it
+                    self.runtime.server_version = await server.client.server_version()
             if settings.prompts == "messages":
                 messages = await session.get_messages()
             else:
@@ -355,7 +367,8 @@ class Episode:
             tools = await session.list_tools()
         except ORSError:  # it may be over before it was asked; another episode of the task will not ask again
             return
-        for name in {tool.name for tool in tools} - self._tools - self.runtime.tools_logged:
+        known = {tool.name for tool in self._tools.tools}
+        for name in {tool.name for tool in tools} - known - self.runtime.tools_logged:
             self.runtime.tools_logged.add(name)
             logger.warning(
                 "Task %d in %r has a tool that the model was not told of: %r. Name such a task in indices= or in "

@@ -7,13 +7,17 @@ one at a time; the work is done on the runtime's loop.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from ors_client import ClientStateError, TaskRef
-from ors_client._shared import EpisodeLog, get_logger, wait
+from ors_client._shared import BlockRecorder, EpisodeLog, get_logger, is_one_text, wait
+from ors_client.record import ToolsRecord, WordsRecord
+from trl_bridge._chat.conversation import as_chat, from_chat
 from trl_bridge._chat.tools import BoundTool
 from trl_bridge._runtime.runtime import Runtime, RuntimeHandle
 
@@ -25,7 +29,7 @@ logger = get_logger(__name__)
 class PendingEpisode:
     """An episode that is being opened or is open, and the future of its prompt."""
 
-    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: frozenset[str], speculative: bool = False) -> None:
+    def __init__(self, runtime: Runtime, task: TaskRef, *, tools: ToolsRecord, speculative: bool = False) -> None:
         self.episode = Episode(runtime, task, tools=tools, speculative=speculative)
         self.prompt: Future[Shown] = runtime.loop.submit(self.episode.open())
 
@@ -69,10 +73,10 @@ class RolloutSlot:
 
     Args:
         handle: What the spec's rollouts share.
-        tools: The server's names of the tools that the model knows.
+        tools: What the model knows of the tools.
     """
 
-    def __init__(self, handle: RuntimeHandle, *, tools: frozenset[str]) -> None:
+    def __init__(self, handle: RuntimeHandle, *, tools: ToolsRecord) -> None:
         self.handle = handle
         self.state = SlotState()
         self.attached = False  # whether the trainer was made to ask for this slot's rollouts as `attach` wants
@@ -222,6 +226,30 @@ class RolloutSlot:
             return None
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
+    def tell_words(self, prompt: object, completion: object, *, step: int | None) -> None:
+        """Let the record tell what the model wrote in the current episode, which ends; it is written in the background.
+
+        Args:
+            prompt: What the trainer showed the model.
+            completion: What followed: the model's words and calls, and the results.
+            step: Of the training.
+        """
+        now = self.state.now
+        if now is None or not self.handle.settings.record or not now.episode.runtime.process.is_current:
+            return
+        words = partial(
+            _words,
+            now.episode.log,
+            prompt,
+            completion,
+            names={alias: name for name, alias in self._tools.names.items()},
+            images=self.handle.settings.record_images,
+            step=step,
+            reward=self.reward,
+        )
+        with contextlib.suppress(ClientStateError):  # the runtime was closed meanwhile
+            now.episode.runtime.loop.submit(now.episode.tell_words(words))
+
     def release(self) -> Future[None] | None:
         """End the current episode as it stands; return the future of its deletion, which runs in the background."""
         self._dispatched.clear()
@@ -241,3 +269,28 @@ class RolloutSlot:
         if not now.episode.runtime.process.is_current:
             raise ClientStateError(f"{tool.name!r} was called in a forked process; its episode is the parent's.")
         return now.episode.runtime.loop.submit(now.episode.call(tool, kwargs))
+
+
+def _words(
+    log: EpisodeLog,
+    prompt: object,
+    completion: object,
+    *,
+    names: Mapping[str, str],
+    images: bool,
+    step: int | None,
+    reward: float | None,
+) -> WordsRecord:
+    shown, wrote = as_chat(prompt, "user"), as_chat(completion, "assistant")
+    opening = from_chat(shown, names=names)
+    messages = from_chat([*shown, *wrote], names=names)
+    recorder = BlockRecorder(images=images)
+    as_opened = log.opening == 1 and len(opening) == 1 and is_one_text(opening) and opening[0].text == log.prompt
+    return WordsRecord(
+        id=log.id,
+        step=step,
+        completion=recorder.messages(messages[len(opening) :]),
+        prompt=None if as_opened else recorder.messages(opening),
+        reward=reward,
+        status=log.status,
+    )

@@ -14,14 +14,16 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
 from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, get_logger, secret_values
-from ors_client.record import EpisodeRecord, RecordWriter, redacted
+from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, WordsRecord, redacted
 from trl_bridge._settings import Settings
 
 from .failure_rate import ResetRate
@@ -31,6 +33,11 @@ from .task_specs import TaskSpecCache
 
 logger = get_logger(__name__)
 
+# Settings of rollouts that a record tells, beside those of their scores: they explain an episode.
+_RECORDED = (
+    *("split", "variant", "toolset", "prompts", "images", "terminal_tool", "max_calls", "max_output_chars"),
+    *("max_episode_chars", "call_timeout", "episode_timeout"),
+)
 _RECORD_SECONDS = 5.0  # an answer waits for its episode's line, which takes milliseconds unless something is wrong
 _UPLOAD_LIMITS = 6  # what the client takes for its uploads as long as they arrive, in lengths of `Timeouts.close`
 _JOIN_SECONDS = 2.0  # for a loop that has nothing left to do; it is a daemon, so nothing depends on it
@@ -58,6 +65,8 @@ class Runtime:
         running: Episodes that have not ended.
         task_specs: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
+        server_version: What a server tells, for the record.
+        version_asked: Whether one was asked for it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -75,6 +84,8 @@ class Runtime:
         self.running: set[Running] = set()
         self.task_specs = TaskSpecCache()
         self.environment = settings.name
+        self.server_version: str | None = None
+        self.version_asked = False
         self.secrets = settings.secrets
         self._servers: Servers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,6 +94,7 @@ class Runtime:
         self._record: RecordWriter | None = None
         self._record_is_late = False  # a line did not come in time; nobody waits until one is written again
         self._rollouts: Rollouts | None = None
+        self._run: RunRecord | None = None
 
     async def open(self) -> None:
         """Make a client for every server and enter it."""
@@ -166,7 +178,30 @@ class Runtime:
         """
         if self._rollouts is None and self._record is None:
             return None
-        return self.spawn(self._write_in_order(episode, opening))
+        return self.spawn(self._in_order(partial(self._write, episode, opening)))
+
+    def record_words(self, words: Callable[[], WordsRecord]) -> None:
+        """Append what a trainer tells of a rollout to the record, in the background.
+
+        Args:
+            words: Makes the line, on a thread of its own: images may be many.
+        """
+        if self._record is not None:
+            self.spawn(self._in_order(partial(self._write_words, words)))
+
+    def run_record(self) -> RunRecord:
+        """Return what the record says of the settings."""
+        if self._run is None or self._run.environment != self.environment:
+            settings = asdict(self.settings.scoring) | {name: getattr(self.settings, name) for name in _RECORDED}
+            found = {name: _installed(name) for name in ("ors-client", "trl")} | {"server": self.server_version}
+            self._run = RunRecord(
+                kind="training",
+                environment=self.environment,
+                target=self.settings.target,
+                settings=settings,
+                versions={name: number for name, number in found.items() if number is not None},
+            )
+        return self._run
 
     async def recorded(self, recording: asyncio.Task[None]) -> None:
         """Wait until what `record` started is done, so that no crash loses it; but not long, and once in a row."""
@@ -182,14 +217,14 @@ class Runtime:
                 _RECORD_SECONDS,
             )
 
-    async def _write_in_order(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
+    async def _in_order(self, write: Callable[[], None]) -> None:
         try:
             async with self._write_lock:
                 try:
                     # Another process may hold the file, and a disk may be slow: the rollouts must not wait for either.
-                    written = _run_on_daemon_thread(partial(self._write, episode, opening))
+                    written = _run_on_daemon_thread(write)
                 except RuntimeError:  # no thread can be started while the interpreter exits
-                    self._write(episode, opening)
+                    write()
                 else:
                     await written
                 self._record_is_late = False
@@ -211,6 +246,14 @@ class Runtime:
                 upload(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
                 logger.warning("The catalogue could not be told of an episode: %s", error)
+
+    def _write_words(self, words: Callable[[], WordsRecord]) -> None:
+        if self._record is None:
+            return
+        try:
+            self._record.append_words(words())
+        except (OSError, ValueError) as error:
+            logger.error("The words of a rollout could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
 
     def _hidden_values(self) -> list[str]:
         """Return what no record and no upload shows."""
@@ -293,6 +336,13 @@ class RuntimeHandle:
         finalizer = self._finalizer
         if self._runtime is not None and finalizer is not None and finalizer.detach() is not None:
             _close_runtime(self._runtime, wait=True)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def connect(settings: Settings) -> RuntimeHandle:

@@ -27,7 +27,9 @@ LogExtra = Callable[[str, list[Any]], None]
 def environment_reward(
     environments: Sequence[Any] | None = None,
     *,
+    prompts: Sequence[Any] | None = None,
     completions: Sequence[Any] | None = None,
+    trainer_state: Any = None,
     environment: Sequence[str] | None = None,
     log_metric: LogMetric | None = None,
     log_extra: LogExtra | None = None,
@@ -37,7 +39,10 @@ def environment_reward(
 
     Args:
         environments: What TRL holds, in the order of the rollouts. One of another kind is worth `None`.
-        completions: What the model said; its last message goes to the terminal tool, where that is asked for.
+        prompts: What the model was shown, for the record.
+        completions: What the model said, for the record; its last message goes to the terminal tool, where that is
+            asked for.
+        trainer_state: TRL's, whose step the record tells.
         environment: The name of each one, where the dataset has such a column; their metrics are then logged apart,
             too.
         log_metric: TRL's, if it hands one; the trainer behind it is attached to, from its next batch on.
@@ -79,9 +84,27 @@ def environment_reward(
         log_extra("status", [slot.log.status if slot is not None else None for slot in slots])
         log_extra("calls", [len(slot.log.calls) if slot is not None else None for slot in slots])
         log_extra("session_id", [slot.log.session_id if slot is not None else None for slot in slots])
-    for slot in ours:
-        slot.release()
+    _end(slots, prompts, completions, step=getattr(trainer_state, "global_step", None))
     return rewards
+
+
+def _end(
+    slots: Sequence[RolloutSlot | None],
+    prompts: Sequence[Any] | None,
+    completions: Sequence[Any] | None,
+    *,
+    step: int | None,
+) -> None:
+    """End the episodes, and let their records tell what the model wrote, as far as the trainer hands it on."""
+    for slot in slots:
+        if slot is not None:
+            slot.release()
+    if prompts is None or completions is None:
+        return
+    # A reward function that calls this one hands on what it likes.
+    for slot, prompt, completion in zip(slots, prompts, completions, strict=False):
+        if slot is not None:
+            slot.tell_words(prompt, completion, step=step)
 
 
 def _warn_without_rewards(slots: Sequence[RolloutSlot]) -> None:
