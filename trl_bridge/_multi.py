@@ -18,8 +18,8 @@ from ors_client import ORSError, Task
 
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
-from ._spec import OpenRewardSpec, RewardFunction, Rows, dataset_rows, settings_of
-from ._trainer.batch import check_batch, check_trainer
+from ._spec import OpenRewardSpec, RewardFunction, Rows, check_environment, dataset_rows, settings_of
+from ._trainer.batch import check_batch, check_columns, check_trainer
 from ._trainer.concurrency import attach
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class MultiEnvironmentSpec:
             for position in positions
         ]
         random.Random(self._seed).shuffle(mixed)  # noqa: S311 - the same order for the same seed is the point
+        for name, spec in self._specs.items():
+            _named(name, lambda spec=spec: check_environment(spec))
         return _dataset(rows, mixed)
 
     def dataset(self, split: str | Mapping[str, str]) -> Dataset:
@@ -113,6 +115,7 @@ class MultiEnvironmentSpec:
         Raises:
             ValueError: There are fewer rows than a batch has prompts.
         """
+        check_columns(args)
         check_batch(len(self.train_dataset), args)
 
     def attach(self, trainer: Any) -> None:
@@ -124,8 +127,10 @@ class MultiEnvironmentSpec:
         Raises:
             ValueError: The trainer's dataset has fewer rows than a batch has prompts.
         """
-        check_trainer(trainer)
         settings = [settings_of(spec) for spec in self._specs.values()]
+        check_trainer(trainer, images=any(each.images for each in settings))
+        for name, spec in self._specs.items():
+            _named(name, lambda spec=spec: check_environment(spec))
         attach(
             trainer,
             look_ahead=any(each.look_ahead is not None for each in settings),

@@ -6,18 +6,23 @@ carries them, as a worker needs them.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import operator
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, SupportsIndex, cast, get_args
+from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, TaskRef, Timeouts
 from ors_client._shared import Secrets
 
 from ._scoring import Scoring
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Prompts = Literal["reset", "dataset", "messages"]
 
 _CATALOGUE_NAME = re.compile(r"[^\s/:]+/[^\s/:]+")
@@ -128,12 +133,33 @@ class Settings:
         return TaskRef(str(split) if split else self.split, operator.index(cast("SupportsIndex", index)))
 
 
+def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function with many parameters name the likely one for a keyword that it does not have."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else "."
+                raise TypeError(f"There is no parameter {name!r}{hint}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
 def parse_target(
     target: str | Layout | Sequence[str | Layout], env_name: str | None
 ) -> tuple[tuple[str | Layout | None, ...], str | None]:
     """Return the servers that a target stands for, and the environment's name there."""
     if isinstance(target, Layout):
         return (target,), env_name
+    if target is None or target == "":  # pyright: ignore[reportUnnecessaryComparison] - callers without a type checker
+        raise ValueError(
+            f"target is {target!r}; a variable that should hold it may be unset. It is a catalogue name such as "
+            "'owner/name' or a URL such as 'http://localhost:8000'."
+        )
     if not isinstance(target, str):
         several = tuple(target)
         if not several:

@@ -32,11 +32,11 @@ from ._chat.content import to_content
 from ._chat.conversation import to_chat
 from ._datasets.tasks import build, fingerprint
 from ._rollout.environment import EnvironmentFactory
-from ._runtime.discovery import discover_tools, fetch_prompts, fetch_tasks, sample
+from ._runtime.discovery import Capabilities, discover_tools, fetch_prompts, fetch_tasks, look_up_capabilities, sample
 from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
-from ._settings import Prompts, Settings, check_choice, checked_count, checked_indices, parse_target
-from ._trainer.batch import check_batch, check_trainer
+from ._settings import Prompts, Settings, check_choice, checked_count, checked_indices, parse_target, suggest_names
+from ._trainer.batch import check_batch, check_columns, check_trainer
 from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
 from ._trainer.rewards import environment_reward
@@ -54,6 +54,8 @@ class OpenRewardSpec:
     Nothing is contacted until a property is read. It is a context manager, and closes at the interpreter's exit.
 
     Args:
+        **Tasks, and where they are; these are TRL's, with its meaning**
+
         target: A catalogue name (`"owner/name"`), the URL of a server, a `Layout`, or several URLs that serve the same
             environment: sessions are spread over them.
         num_tasks: Train on the first so many tasks; `None` on all.
@@ -66,13 +68,15 @@ class OpenRewardSpec:
         discover_task_tools: Look for tools of single tasks; each task that is looked at costs a short session.
         task_tools_discovery_index: The one task to look at. By default these are all of `indices`, or else a few spread
             over the split.
+
+        **More of the environment**
+
         variant: Of a catalogue environment.
         toolset: One of the server's named sets of tools.
-        max_output_chars: The most characters of one prompt or output that the model sees; the middle is cut.
-        max_episode_chars: The most characters of all outputs of an episode; it then ends, with its score.
-        max_calls: The most calls of an episode; it then ends, with its score.
-        call_timeout: Seconds for one call; a longer one breaks the episode. `None` waits as long as it shows life.
-        episode_timeout: Seconds for an episode from the moment it asks for its session; it then ends, with its score.
+        forward_api_key: Whether a catalogue environment gets the key as a secret.
+
+        **Rewards**
+
         reward: Which step rewards count: `"last"`, `"sum"`, `"mean"` or `"max"` of those that are not null.
         unscored: The reward of a rollout that nothing scored; `None` leaves it out.
         on_failure: The reward of a rollout that the infrastructure broke: `"unscored"`, `"keep"`, or a number.
@@ -83,15 +87,28 @@ class OpenRewardSpec:
         owns_reward: Give the environments a `get_reward`, for trainers that hand reward functions no environments. The
             trainer's `reward_funcs` is then `None`. It is the reward function that logs `environment/...` and attaches
             the trainer after the first batch: without it nothing is logged, and `attach` has to be called.
-        images: Pass images on, to a model that sees them; otherwise text says what is left out.
-        forward_api_key: Whether a catalogue environment gets the key as a secret.
         terminal_tool: Hand the model's last message, if it calls nothing, to the environment's terminal tool when the
             rewards are computed.
         group_scoring: Have the environment score the rollouts of one task beside each other. `reward_funcs` is then a
             list of two, which TRL adds up, with `reward_weights` as weights.
+
+        **Budgets of an episode**
+
+        max_calls: The most calls of an episode; it then ends, with its score.
+        call_timeout: Seconds for one call; a longer one breaks the episode. `None` waits as long as it shows life.
+        episode_timeout: Seconds for an episode from the moment it asks for its session; it then ends, with its score.
+        max_output_chars: The most characters of one prompt or output that the model sees; the middle is cut.
+        max_episode_chars: The most characters of all outputs of an episode; it then ends, with its score.
+
+        **What the model sees**
+
         prompts: Where the prompt comes from: `"reset"`, or `"dataset"`, which fetches all prompts once and lets resets
             return at once, or `"messages"`, which does so with conversations: TRL can add no turns in a reset. Right
             only where a prompt depends on nothing but its task.
+        images: Pass images on, to a model that sees them; otherwise text says what is left out.
+
+        **The trainer**
+
         max_concurrency: The most openings and calls at one time in each process. An opening waits for as long as those
             before it take, which only their own limits bound (`call_timeout`, `Timeouts.start_up`): its episode has not
             begun, and no limit of its own runs. A call waits within its `episode_timeout`.
@@ -101,12 +118,18 @@ class OpenRewardSpec:
         stop_at_finish: With `attach`, ask the model for no turn after the end of an episode; TRL asks for one, which
             reaches nobody. The rollout then ends with its last result and the end-of-turn token, which has no weight in
             the loss; its completion ends with a `tool` message.
+
+        **Records**
+
         record: A file that gets a line of JSON for every episode that ends: its task's specification, what came in,
             images included, and what was called.
         record_images: Whether the record holds images, which may be most of it; otherwise text says what is left out.
         rollouts: The name of this run. With it, the catalogue is told of every episode that ends: prompt, calls, what
             came back. In the background; see `ors_client.Rollouts`.
         progress: Show a bar while many things are fetched.
+
+        **The network**
+
         retry: What is repeated, how often and how fast.
         keepalive: How sessions are kept while the model thinks.
         timeout: How long is waited for what.
@@ -116,9 +139,10 @@ class OpenRewardSpec:
 
     Raises:
         ValueError: The arguments do not make sense, alone or together.
-        TypeError: A task index is no integer.
+        TypeError: A task index is no integer, or there is no such parameter.
     """
 
+    @suggest_names
     def __init__(
         self,
         target: str | Layout | Sequence[str | Layout],
@@ -134,11 +158,7 @@ class OpenRewardSpec:
         task_tools_discovery_index: int | None = None,
         variant: str | None = None,
         toolset: str | None = None,
-        max_output_chars: int | None = None,
-        max_episode_chars: int | None = None,
-        max_calls: int | None = None,
-        call_timeout: float | None = 1800.0,
-        episode_timeout: float | None = None,
+        forward_api_key: bool = True,
         reward: Reduction = "last",
         unscored: float | None = None,
         on_failure: OnFailure = "unscored",
@@ -146,11 +166,15 @@ class OpenRewardSpec:
         unfinished_penalty: float = 0.0,
         max_failure_rate: float = 0.5,
         owns_reward: bool = False,
-        images: bool = False,
-        forward_api_key: bool = True,
         terminal_tool: bool = False,
         group_scoring: bool = False,
+        max_calls: int | None = None,
+        call_timeout: float | None = 1800.0,
+        episode_timeout: float | None = None,
+        max_output_chars: int | None = None,
+        max_episode_chars: int | None = None,
         prompts: Prompts = "reset",
+        images: bool = False,
         max_concurrency: int | None = None,
         look_ahead: int | None = None,
         stop_at_finish: bool = False,
@@ -219,8 +243,14 @@ class OpenRewardSpec:
 
     @cached_property
     def train_dataset(self) -> Dataset:
-        """The tasks as a dataset: `prompt` (an empty user turn), `task_index`, `split`, and the metadata's columns."""
-        return self._build(self._tasks)
+        """The tasks as a dataset: `prompt` (an empty user turn), `task_index`, `split`, and the metadata's columns.
+
+        Raises:
+            ValueError: There is no such split or task, or the environment has not what was asked for.
+        """
+        dataset = self._build(self._tasks)
+        self._check_environment()
+        return dataset
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -276,16 +306,18 @@ class OpenRewardSpec:
         return [environment_reward, group_reward] if self._handle.settings.group_scoring else environment_reward
 
     def check(self, args: Any) -> None:
-        """Raise unless the training dataset fills at least one batch of a trainer with this configuration.
+        """Raise where a trainer with this configuration could not train, before a model is loaded.
 
-        A trainer drops the batch that it can't fill, and with a single such batch trains on nothing, in silence.
+        A trainer drops the batch that it can't fill, and with a single such batch trains on nothing, in silence. Told
+        as well: a configuration that strips the dataset's columns, and an environment that has not what was asked for.
 
         Args:
             args: A `GRPOConfig`.
 
         Raises:
-            ValueError: There are fewer tasks than a batch has prompts, or than `num_tasks`.
+            ValueError: There are fewer tasks than a batch has prompts, or than `num_tasks`; or one of the above.
         """
+        check_columns(args)
         check_batch(len(self.train_dataset), args)
         if self._num_tasks is not None and len(self._tasks) < self._num_tasks:
             raise ValueError(
@@ -302,10 +334,12 @@ class OpenRewardSpec:
             trainer: A `GRPOTrainer`, or one derived from it; one that is not recognised stays as it is, with a warning.
 
         Raises:
-            ValueError: The trainer's dataset has fewer rows than a batch has prompts.
+            ValueError: The trainer's dataset has fewer rows than a batch has prompts, its configuration strips the
+                columns, its model does not see the images, or the environment has not what was asked for.
         """
-        check_trainer(trainer)
         settings = self._handle.settings
+        check_trainer(trainer, images=settings.images)
+        self._check_environment()
         attach(trainer, look_ahead=settings.look_ahead is not None, stop_at_finish=settings.stop_at_finish)
 
     def close(self) -> None:
@@ -330,6 +364,36 @@ class OpenRewardSpec:
         chosen += f", indices={list(self._indices)!r}" if self._indices is not None else ""
         name = f", env_name={settings.name!r}" if settings.name is not None else ""
         return f"OpenRewardSpec({settings.target!r}{name}, split={settings.split!r}{chosen})"
+
+    def _check_environment(self) -> None:
+        """Raise where the environment has not what an option needs, or nothing that could score a rollout."""
+        there, settings = self._capabilities, self._handle.settings
+        if settings.terminal_tool and not there.terminal_tool:
+            raise ValueError("terminal_tool=True, but this environment has no terminal tool; leave it out.")
+        if settings.group_scoring and not there.group_scoring:
+            raise ValueError("group_scoring=True, but this environment does not score groups; leave it out.")
+        if there.tools or settings.terminal_tool or settings.group_scoring or self.environment_factory.aliases:
+            return
+        if there.terminal_tool:
+            raise ValueError(
+                "This environment has no tool but a terminal one, so that nothing would score a rollout; pass "
+                "terminal_tool=True, which hands it the model's last message."
+            )
+        raise ValueError("This environment has no tools, so that nothing would score a rollout.")
+
+    @cached_property
+    def _capabilities(self) -> Capabilities:
+        runtime, settings = self._handle.runtime, self._handle.settings
+        index = self._discovery_index if self._indices is None else self._indices[0]
+        options = [name for name in ("terminal_tool", "group_scoring") if getattr(settings, name)]
+        look = partial(
+            look_up_capabilities,
+            task=TaskRef(settings.split, max(index or 0, 0)),
+            needed=options or ["tools"],
+            secrets=runtime.secrets,
+            toolset=settings.toolset,
+        )
+        return runtime.loop.run(runtime.servers.ask(look))
 
     @cached_property
     def _tasks(self) -> list[Task]:
@@ -420,6 +484,11 @@ class Rows:
 def dataset_rows(spec: OpenRewardSpec, split: str | None = None) -> Rows:
     """Return the rows that a spec trains on, or as many of another split."""
     return spec._rows(split)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - public names are for users
+
+
+def check_environment(spec: OpenRewardSpec) -> None:
+    """Raise where a spec's environment has not what its options need; see `OpenRewardSpec.check`."""
+    spec._check_environment()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see `dataset_rows`
 
 
 def settings_of(spec: OpenRewardSpec) -> Settings:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tqdm.auto import tqdm
 
-from ors_client import AsyncEnvironment, AsyncSession, ORSError, StatusError, Task, TaskRef, ToolSpec
+from ors_client import AsyncEnvironment, AsyncSession, ORSError, SetupFailed, StatusError, Task, TaskRef, ToolSpec
 from ors_client._shared import Secrets, get_logger
 
 logger = get_logger(__name__)
@@ -96,6 +96,44 @@ async def discover_tools(
     for name in sorted(differing):
         logger.warning("Tool %r differs between tasks; the model is shown the first task's.", name)
     return list(found.values())
+
+
+class Capabilities(NamedTuple):
+    """What an environment has; everything, where it can't be told."""
+
+    tools: bool = True
+    terminal_tool: bool = True
+    group_scoring: bool = True
+
+
+async def look_up_capabilities(
+    environment: AsyncEnvironment,
+    task: TaskRef,
+    *,
+    needed: Iterable[str],
+    secrets: Secrets | None = None,
+    toolset: str | None = None,
+) -> Capabilities:
+    """Tell what an environment has.
+
+    Args:
+        task: Asked, in a short session, where the environment itself does not have all that is needed.
+        needed: Names of capabilities.
+    """
+    try:
+        listed = await environment.describe_tools()
+        found = Capabilities(bool(listed.tools), listed.terminal_tool is not None, listed.supports_score_group)
+        if all(getattr(found, name) for name in needed):
+            return found
+        async with environment.session(task, secrets=secrets, toolset=toolset) as session:
+            return Capabilities(
+                found.tools or bool(await session.list_tools()),
+                found.terminal_tool or await session.terminal_tool() is not None,
+                found.group_scoring or await session.supports_score_group(),
+            )
+    except (StatusError, SetupFailed) as error:  # whoever needs the answer asks again, and says what is wrong
+        logger.debug("What the environment has could not be told: %s", error)
+        return Capabilities()
 
 
 async def fetch_prompts(

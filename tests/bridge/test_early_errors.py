@@ -1,0 +1,108 @@
+"""What makes a training impossible is an error before it begins, which says what to do."""
+
+import pytest
+from servers import serve
+from training import IGNORED, make_trainer
+
+from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
+
+pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
+
+QUIET = {"use_cpu": True, "bf16": False, "activation_checkpointing": False}
+NO_TOOL = "no tool but a terminal one.*terminal_tool=True"
+
+
+@pytest.fixture(scope="module")
+def public():
+    with serve("ours", "--env", "public,chat") as server:
+        yield server
+
+
+def test_environment_with_nothing_but_a_terminal_tool_names_the_option(public, make_spec, tmp_path):
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    spec = make_spec(public.url, env_name="pictureenvironment")
+    with pytest.raises(ValueError, match=NO_TOOL):
+        _ = spec.train_dataset
+    with pytest.raises(ValueError, match=NO_TOOL):
+        spec.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=2, num_generations=2, **QUIET))
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": ""}], "task_index": 0}] * 2)
+    trainer = make_trainer(
+        tmp_path,
+        train_dataset=rows,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    with pytest.raises(ValueError, match=NO_TOOL):
+        spec.attach(trainer)
+
+
+def test_terminal_tool_is_enough_where_it_is_asked_for(public, make_spec):
+    assert len(make_spec(public.url, env_name="pictureenvironment", terminal_tool=True).train_dataset) == 2
+    assert len(make_spec(public.url, env_name="chatenvironment", group_scoring=True).train_dataset) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("terminal_tool", "terminal_tool=True.*no terminal tool"), ("group_scoring", "group_scoring=True.*score groups")],
+)
+def test_option_that_the_environment_has_nothing_for_is_named_with_the_dataset(public, make_spec, option, named):
+    spec = make_spec(public.url, env_name="quizenvironment", **{option: True})
+    with pytest.raises(ValueError, match=named):
+        _ = spec.train_dataset
+    with pytest.raises(ValueError, match=named) as raised:
+        _ = MultiEnvironmentSpec({"quiz": spec}).train_dataset
+    assert "'quiz'" in raised.value.__notes__[0]
+
+
+def test_images_for_a_model_without_vision_are_an_error_when_attached(ours, make_spec, tmp_path):
+    spec = make_spec(ours.url, env_name="imagesenvironment", images=True)
+    trainer = make_trainer(
+        tmp_path,
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    for each in (spec, MultiEnvironmentSpec({"images": spec})):
+        with pytest.raises(ValueError, match=r"images=True.*has no image_processor"):
+            each.attach(trainer)
+
+
+def test_configuration_that_strips_the_columns_is_an_error_when_checked_and_when_attached(ours, make_spec, tmp_path):
+    from trl import GRPOConfig
+
+    options = {"remove_unused_columns": True}
+    spec = make_spec(ours.url, env_name="echoenvironment")
+    trainer = make_trainer(
+        tmp_path,
+        arguments=options,
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=2, num_generations=2, **options, **QUIET)
+    for each in (spec, MultiEnvironmentSpec({"echo": spec})):
+        with pytest.raises(ValueError, match="remove_unused_columns=False"):
+            each.check(args)
+        with pytest.raises(ValueError, match="remove_unused_columns=False"):
+            each.attach(trainer)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("max_call", r"no parameter 'max_call'; did you mean max_calls\?"),
+        ("environment_name", r"no parameter 'environment_name'; did you mean env_name\?"),
+        ("zzz", r"no parameter 'zzz'\.$"),
+    ],
+)
+def test_unknown_keyword_names_the_likely_one(given, message):
+    with pytest.raises(TypeError, match=message):
+        OpenRewardSpec("http://localhost:8000", **{given: 3})
+
+
+@pytest.mark.parametrize("target", [None, ""])
+def test_unset_target_says_that_a_variable_may_be_unset(target):
+    with pytest.raises(ValueError, match=f"target is {target!r}.*may be unset"):
+        OpenRewardSpec(target)
