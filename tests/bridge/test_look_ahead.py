@@ -83,6 +83,30 @@ def test_sessions_of_the_next_batch_open_while_this_one_trains(echo, tmp_path, e
     assert {episode.status for episode in episodes} == {"scored"}
 
 
+def test_exception_in_training_leaves_no_session_though_the_spec_stays_open(echo, tmp_path, eventually):
+    class Breaking(watched(echo, eventually, expected=lambda _: ROLLOUTS)):
+        def compute_loss(self, *args, **kwargs):
+            super().compute_loss(*args, **kwargs)
+            raise RuntimeError("out of memory")
+
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            train(tmp_path, spec, Breaking)
+        eventually(lambda: echo.live() == [])
+
+
+def test_exception_among_calls_leaves_no_session_though_the_spec_stays_open(echo, tmp_path, eventually):
+    def break_off(text):
+        if "<tool_response>" in text:
+            raise RuntimeError("the engine is gone")
+        return call("echo", text="wrong") + END
+
+    with OpenRewardSpec(echo.url, indices=TASKS) as spec:
+        with pytest.raises(RuntimeError, match="engine is gone"):
+            train(tmp_path, spec, None, policy=break_off)
+        eventually(lambda: echo.live() == [])
+
+
 @pytest.mark.slow
 def test_limit_bounds_what_is_opened_ahead(echo, tmp_path, eventually):
     with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=3) as spec:

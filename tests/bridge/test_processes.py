@@ -57,6 +57,29 @@ def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually
     assert len({episode.session_id for episode in episodes}) == len(episodes)
 
 
+# --- A signal
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.timeout(240)
+def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually, ranks):
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
+    command = [sys.executable, *(["-m", "accelerate.commands.launch", *options] if ranks > 1 else [])]
+    script = Path(__file__).with_name("train_until_told.py")
+    with serve("ours", "--env", "echo", "--num-tasks", "32", "--tool-seconds", "0.2") as server:
+        with subprocess.Popen(
+            [*command, script, server.url, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            # In the second batch of each rank, with sessions that are used and some that were opened ahead.
+            eventually(lambda: process.poll() is not None or server.executions("echo") > 10 * ranks, 120)
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=60)[0].decode()
+        assert process.returncode != 0, said
+        assert server.executions("echo") > 10 * ranks, said
+        assert server.live() == [], said
+
+
 # --- A crash
 
 

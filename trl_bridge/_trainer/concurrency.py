@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast, overload
@@ -60,6 +61,7 @@ def attach(trainer: Any, *, look_ahead: bool = False, stop_at_finish: bool = Fal
     if look_ahead:
         setattr(trainer, _PREFETCHER, _make_prefetcher(trainer))
     trainer._generate_and_score_completions = _with_prefetched_resets(trainer, getattr(trainer, _PREFETCHER, None))
+    trainer.train = _with_sessions_released(trainer)
     trainer._tool_call_loop = _with_eager_calls(trainer)
     if not (missing := turns.unknown(trainer)):
         trainer._tool_call_loop = turns.with_turns_stopped(trainer)
@@ -89,7 +91,7 @@ def _unknown(trainer: Any) -> str:
         return "_environment_pool"
     if not isinstance(getattr(trainer, "environment_factories", None), dict):
         return "environment_factories"
-    return "" if hasattr(trainer, "_multi_environment") else "_multi_environment"
+    return next((name for name in ("_multi_environment", "train") if not hasattr(trainer, name)), "")
 
 
 def _make_prefetcher(trainer: Any) -> Prefetcher | None:
@@ -103,6 +105,25 @@ def _make_prefetcher(trainer: Any) -> Prefetcher | None:
     prefetcher = Prefetcher(trainer, functools.partial(_slots_for_rows, trainer))
     prefetcher.watch()
     return prefetcher
+
+
+def _with_sessions_released(trainer: Any) -> Callable[..., Any]:
+    """Wrap the method that trains: after it, or an exception in it, nobody asks for what is open."""
+    train = trainer.train
+
+    @functools.wraps(train)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(*args, **kwargs)
+        finally:
+            prefetcher = getattr(trainer, _PREFETCHER, None)
+            if prefetcher is not None:
+                prefetcher.drop()
+            for environment in itertools.chain.from_iterable(trainer._environment_pool.values()):
+                if (slot := slot_of(environment)) is not None:
+                    slot.release()
+
+    return wrapped
 
 
 def _with_prefetched_resets(trainer: Any, prefetcher: Prefetcher | None) -> Callable[..., Any]:

@@ -46,14 +46,13 @@ class Prefetcher:
     @staticmethod
     def unknown(trainer: Any) -> str:
         """Name what this class relies on and a trainer does not have; empty if it has everything."""
-        names = ("_step", "num_iterations", "data_collator", "get_train_dataloader", "add_callback")
+        names = ("_step", "num_iterations", "data_collator", "get_train_dataloader")
         missing = [name for name in names if not hasattr(trainer, name)]
         return ", ".join(missing)
 
     def watch(self) -> None:
         """Read the rows that the trainer's loader puts together from now on, and notice the end of its training."""
         # It is there where a trainer is, and slow to import. Of `transformers` itself a type checker reads every model.
-        from transformers.trainer_callback import TrainerCallback  # noqa: PLC0415
 
         trainer, make = self._trainer, self._trainer.get_train_dataloader
 
@@ -72,15 +71,7 @@ class Prefetcher:
             finally:
                 trainer.data_collator = collate
 
-        drop = self.drop
-
-        class DropAtEnd(TrainerCallback):
-            def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-                del args, kwargs
-                drop()
-
         trainer.get_train_dataloader = make_watched
-        trainer.add_callback(DropAtEnd())
 
     def take(self, slot: RolloutSlot, row: Row) -> PendingEpisode | None:
         """Return an episode that was opened for a row's task and has not failed, if there is one."""
