@@ -1,5 +1,6 @@
 """What every test may use: the repository and the modules beside the tests on the path, servers for the whole run."""
 
+import gc
 import os
 import re
 import signal
@@ -89,6 +90,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not uses_torch(item.path), item.path not in slow))
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what will stay: it would look at half a million objects again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

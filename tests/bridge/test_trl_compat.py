@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from servers import serve
-from training import END, IGNORED, call, make_trainer
+from training import END, IGNORED, call, from_trl, make_trainer
 
 from ors_client.record import read
 from trl_bridge import OpenRewardSpec
@@ -210,3 +210,10 @@ def test_trainer_that_strips_columns_is_told_how_not_to(echo, tmp_path):
         )
         with pytest.raises(ValueError, match="remove_unused_columns=False"):
             trainer.train()
+
+
+def test_trl_refuses_groups_of_one_as_ors_check_says(tmp_path):
+    with pytest.raises(ValueError, match="minimum"):
+        from_trl("GRPOConfig")(
+            str(tmp_path), use_cpu=True, bf16=False, activation_checkpointing=False, num_generations=1
+        )

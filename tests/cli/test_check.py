@@ -83,11 +83,7 @@ def test_check_of_groups_that_do_not_divide_is_a_problem(ors, echo_server):
     assert "TRL refuses 4 rollouts at a time in groups of 8" in result.stdout
 
 
-def test_check_of_groups_of_one_is_a_problem_as_trl_refuses_them(ors, echo_server, tmp_path):
-    from trl import GRPOConfig
-
-    with pytest.raises(ValueError, match="minimum"):
-        GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, activation_checkpointing=False, num_generations=1)
+def test_check_of_groups_of_one_is_a_problem_as_trl_refuses_them(ors, echo_server):
     result = ors("check", echo_server.url, "--generations", 1)
     assert (result.exit_code, "TRL refuses groups of 1" in result.stdout) == (1, True)
 

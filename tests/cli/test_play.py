@@ -240,15 +240,15 @@ def test_play_hands_the_final_message_to_the_terminal_tool(ours):
         assert terminal.status() == 0
 
 
-def test_interrupt_at_a_question_leaves_no_session(server):
-    before = set(server.live())
-    with Terminal("play", server.url, "--env", "echoenvironment") as terminal:
+def test_interrupt_at_a_question_leaves_no_session(ours):
+    before = set(ours.live())
+    with Terminal("play", ours.url, "--env", "echoenvironment") as terminal:
         terminal.expect("? for the menu): ")
-        assert set(server.live()) - before
+        assert set(ours.live()) - before
         terminal.type("\x03")
         terminal.expect("interrupted; the session was deleted")
         assert terminal.status() == 130
-    assert set(server.live()) <= before
+    assert set(ours.live()) <= before
 
 
 def test_interrupt_during_a_call_leaves_no_session(ours):

@@ -217,7 +217,10 @@ class Connected:
         return False
 
 
-@pytest.mark.parametrize("module", ["openreward.environments.reconnect", "ors._reconnect"])
+# openreward takes five seconds to import, with the packages of three providers.
+@pytest.mark.parametrize(
+    "module", [pytest.param("openreward.environments.reconnect", marks=pytest.mark.slow), "ors._reconnect"]
+)
 @pytest.mark.parametrize("length", [1, 4095, 4096, 4097, 8192, 8193])
 @pytest.mark.parametrize("unit", ["x", " ", "\U0001f600"])
 def test_stream_agrees_with_the_official_servers_chunker(module, length, unit):
