@@ -114,7 +114,7 @@ class OpenRewardSpec:
             begun, and no limit of its own runs. A call waits within its `episode_timeout`.
         look_ahead: With `attach`, open up to so many sessions of the next batch in each process while the trainer
             trains on this one, for environments whose setup takes long. Those of this batch are deleted by then. The
-            first batch of an epoch is not foreseen.
+            first batch of an epoch is foreseen where TRL's own sampler orders a `datasets.Dataset`.
         stop_at_finish: With `attach`, ask the model for no turn after the end of an episode; TRL asks for one, which
             reaches nobody. The rollout then ends with its last result and the end-of-turn token, which has no weight in
             the loss; its completion ends with a `tool` message.

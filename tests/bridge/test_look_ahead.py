@@ -12,6 +12,7 @@ from ors_client import KeepalivePolicy
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
 from trl_bridge._trainer.concurrency import attach
+from trl_bridge._trainer.row_order import upcoming_rows
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 
@@ -81,6 +82,80 @@ def test_sessions_of_the_next_batch_open_while_this_one_trains(echo, tmp_path, e
     episodes = list(read(tmp_path / "record"))
     assert len({episode.session_id for episode in episodes}) == 3 * ROLLOUTS
     assert {episode.status for episode in episodes} == {"scored"}
+
+
+def test_first_batch_of_every_pass_over_the_dataset_is_foreseen(echo, tmp_path, eventually):
+    """Two passes of two batches each: every session is used, the first ones are open before training begins."""
+
+    class Beginning(watched(echo, eventually, expected=lambda step: ROLLOUTS if step < 3 else 0)):
+        def train(self, *args, **kwargs):
+            self.callback_handler.on_train_begin = self._expect(self.callback_handler.on_train_begin)
+            return super().train(*args, **kwargs)
+
+        def _expect(self, begin):
+            def expected(*args):
+                eventually(lambda: len(echo.live()) == ROLLOUTS)
+                return begin(*args)
+
+            return expected
+
+    with OpenRewardSpec(echo.url, indices=[0, 1, 2, 3], look_ahead=ROLLOUTS) as spec:
+        _ = spec.train_dataset, spec.environment_factory
+        before = len(opened(echo))
+        steps = train(tmp_path, spec, Beginning, max_steps=4)
+    assert [step["epoch"] for step in steps] == [0.5, 1.0, 1.5, 2.0]
+    assert [step["reward"] for step in steps] == [1.0] * 4
+    assert len(opened(echo)) - before == 4 * ROLLOUTS
+
+
+def test_reading_the_order_ahead_changes_nothing_of_it(echo, tmp_path):
+    orders = []
+    for look_ahead in (None, ROLLOUTS):
+        with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=look_ahead) as spec:
+            order = []
+
+            class Noting(from_trl("GRPOTrainer")):
+                def _generate_and_score_completions(self, inputs, order=order):
+                    order.append([row["at"] for row in inputs])
+                    return super()._generate_and_score_completions(inputs)
+
+            made = make_trainer(
+                tmp_path,
+                policy=win,
+                trainer=Noting,
+                rollouts=ROLLOUTS,
+                arguments={"max_steps": 8},
+                train_dataset=spec.train_dataset.add_column("at", list(range(len(TASKS)))).select(range(6)),
+                environment_factory=spec.environment_factory,
+                reward_funcs=spec.reward_funcs,
+            )
+            spec.attach(made)
+            made.train()
+        orders.append(order)
+    assert orders[0] == orders[1]
+    assert orders[0][:3] != orders[0][3:6]  # it is shuffled anew for each pass
+
+
+def test_order_that_is_not_certain_is_not_foreseen(echo, tmp_path):
+    from torch.utils.data import SequentialSampler
+
+    with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
+        made = make_trainer(
+            tmp_path,
+            policy=win,
+            rollouts=ROLLOUTS,
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        )
+        rows = made.train_dataset
+        assert upcoming_rows(made.get_train_dataloader(), 0) is not None
+        assert upcoming_rows(made.get_train_dataloader(), 99) is None
+        made.train_dataset = rows.with_transform(lambda batch: batch)
+        assert upcoming_rows(made.get_train_dataloader(), 0) is None
+        made.train_dataset = rows
+        made._get_train_sampler = lambda *_: SequentialSampler(rows)
+        assert upcoming_rows(made.get_train_dataloader(), 0) is None
 
 
 def test_exception_in_training_leaves_no_session_though_the_spec_stays_open(echo, tmp_path, eventually):

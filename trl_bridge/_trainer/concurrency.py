@@ -110,13 +110,17 @@ def _make_prefetcher(trainer: Any) -> Prefetcher | None:
 def _with_sessions_released(trainer: Any) -> Callable[..., Any]:
     """Wrap the method that trains: after it, or an exception in it, nobody asks for what is open."""
     train = trainer.train
+    signature = inspect.signature(train)
 
     @functools.wraps(train)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        prefetcher: Prefetcher | None = getattr(trainer, _PREFETCHER, None)
+        if prefetcher is not None:
+            resumed = signature.bind(*args, **kwargs).arguments.get("resume_from_checkpoint")
+            prefetcher.begins_at_first_row = not resumed and not trainer.args.resume_from_checkpoint
         try:
             return train(*args, **kwargs)
         finally:
-            prefetcher = getattr(trainer, _PREFETCHER, None)
             if prefetcher is not None:
                 prefetcher.drop()
             for environment in itertools.chain.from_iterable(trainer._environment_pool.values()):
