@@ -20,17 +20,17 @@ ORSError
     └── ToolFailed            the tool raised on the server
 
 Messages are one line and built here, so that raise sites pass facts only. Text from a server is shortened in the
-message and kept word for word in the field. `str` ends with the README's heading for the class; what is told to a model
-or stands within another message goes without. Errors know nothing of HTTP libraries, and never hold a key or a secret:
-who raises one redacts what it passes. Mistakes of the caller are `ValueError` or `TypeError`, not errors of this
-module.
+message and kept word for word in the field. What a message has no room for stands in the class's docstring: the cause,
+what the client has tried by then, and what to do. docs/errors.md is made from these. Errors know nothing of HTTP
+libraries, and never hold a key or a secret: who raises one redacts what it passes. Mistakes of the caller are
+`ValueError` or `TypeError`, not errors of this module.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self, cast
+from typing import Self, cast
 
 # Of `ClientStateError`, as each part that a client owns says it.
 OPENED_BEFORE_FORK = "This client was opened before a fork; open another one in the child process."
@@ -99,16 +99,15 @@ def _location(url: str | None, session_id: str | None) -> str:
 
 
 class ORSError(Exception):
-    """Base of every error of this package.
+    """Base of every error of this package; raised as it is for what has no class of its own.
+
+    Do: Read the message. It says what happened, to which server and session, and what to do.
 
     Args:
         message: One line.
         url: The address that was asked, without credentials.
         session_id: The session it happened in.
     """
-
-    anchor: ClassVar[str] = "orserror"
-    """The heading in the README under which cause and remedy stand; a class without its own has its parent's."""
 
     def __init__(self, message: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.url = url
@@ -117,11 +116,8 @@ class ORSError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened, where, and what to do, in one line; `str` adds where the README says more."""
+        """What happened, where, and what to do, in one line, as `str` gives it."""
         return str(self.args[0])
-
-    def __str__(self) -> str:
-        return f"{self.message} (README.md#{self.anchor})"
 
     def at(self, *, url: str | None, session_id: str | None, show: Callable[[str], str] = str) -> Self:
         """Return this error as its place knows it.
@@ -146,6 +142,13 @@ class ORSError(Exception):
 class TransportError(ORSError):
     """Raised when the network failed and every attempt that was safe to make has been made.
 
+    Cause: No connection, a broken one, or 502 or 504 from a gateway.
+
+    Tried: What is safe to repeat, until `RetryPolicy.attempts` in a row made no progress, or for `Timeouts.start_up` at
+    a server that had answered before.
+
+    Do: Check that the server is running, and its host and port.
+
     Args:
         doing: What was attempted, as "POST /echo/call" or "open a session".
         reason: What the last attempt met.
@@ -153,7 +156,6 @@ class TransportError(ORSError):
         advice: What to do, where it is known better than by the kind of error.
     """
 
-    anchor = "transporterror"
     _advice = "Is the server running, and are host and port right?"
 
     def __init__(
@@ -179,25 +181,39 @@ class TransportError(ORSError):
 class OutcomeUnknown(TransportError):
     """Raised when a request that changes an episode may have run and its answer was lost.
 
-    It was sent once and not repeated. The episode may have moved; start a fresh one unless you can tell.
+    Cause: The connection broke, or a gateway answered 502, 503 or 504, after a tool call, a group's scoring or an
+    episode's creation had been sent and before the server told an id to resume it by.
+
+    Tried: Nothing. It was sent once.
+
+    Do: Open a fresh session; this episode may have moved.
     """
 
-    anchor = "outcomeunknown"
     _advice = "It may have run and was not repeated; the episode's state is unknown."
 
 
 class ResultLost(TransportError):
     """Raised when a call ran but the server no longer holds its result (it keeps one for about a minute).
 
-    The session stays usable if the server still has it.
+    Cause: The connection was away for longer than that, or the server restarted.
+
+    Tried: To resume the call's stream.
+
+    Do: Go on where the tools tell the episode's state; else open a fresh session.
     """
 
-    anchor = "resultlost"
     _advice = "The call ran; its result is gone from the server."
 
 
 class DeadlineExceeded(ORSError, TimeoutError):
     """Raised when a wait reached its limit.
+
+    Cause: The server, or another session that holds the room, took longer than the limit that the message names.
+
+    Tried: Whatever is safe to repeat, until then.
+
+    Do: Raise that limit if the wait is expected: a field of `Timeouts`, the `timeout` of the call, or
+    `episode_timeout`.
 
     Args:
         limit: The limit's name in `Timeouts`, or the argument that set it.
@@ -205,8 +221,6 @@ class DeadlineExceeded(ORSError, TimeoutError):
         doing: What was waited for.
         advice: What to do.
     """
-
-    anchor = "deadlineexceeded"
 
     def __init__(
         self,
@@ -230,14 +244,18 @@ class DeadlineExceeded(ORSError, TimeoutError):
 class StatusError(ORSError):
     """Raised on an HTTP status that sending the request again will not change.
 
-    A 500 is the environment author's exception; `detail` holds what the server said of it.
+    Cause: 500 is the exception of the environment's author. 404 and 405 are often another program's, or another host's
+    than that of the sessions.
+
+    Tried: Nothing.
+
+    Do: 500: see the server's log. 404: check the port, the path prefix and the `Layout`.
 
     Args:
         status: The HTTP status code.
         detail: The body's `detail`, or an excerpt of the body; redacted by whoever raises.
     """
 
-    anchor = "statuserror"
     _advice = ""
 
     def __init__(
@@ -256,27 +274,45 @@ class StatusError(ORSError):
 
 
 class AuthenticationError(StatusError):
-    """Raised on 401 and 403: the key is missing, wrong, or not allowed here."""
+    """Raised on 401 and 403: the key is missing, wrong, or not allowed here.
 
-    anchor = "authenticationerror"
+    Cause: No key was sent, or not the one that the server wants. `OPENREWARD_API_KEY` goes to the catalogue's own hosts
+    only.
+
+    Tried: Nothing.
+
+    Do: Pass `api_key=...`. The login of a proxy goes into `headers=`.
+    """
+
     _advice = "Pass api_key=...; a key from the environment is sent to the catalogue's own hosts only."
 
 
 class BillingError(StatusError):
-    """Raised on 402: the account behind the key can't pay for this."""
+    """Raised on 402: the account behind the key can't pay for this.
 
-    anchor = "billingerror"
+    Cause: The catalogue says so.
+
+    Tried: Nothing.
+
+    Do: Check the account that the key belongs to.
+    """
+
     _advice = "Check the account that the key belongs to."
 
 
 class CapacityError(StatusError):
     """Raised when the server still had no room after the client waited for it.
 
+    Cause: 429, or no room for a session, for as long as `Timeouts.start_up`.
+
+    Tried: To wait, as long as the server asked for each time.
+
+    Do: Open fewer sessions at a time (`max_sessions=`, `max_concurrency=`), or wait longer.
+
     Args:
         retry_after: Seconds that the server asked to wait, where it said so.
     """
 
-    anchor = "capacityerror"
     _advice = "Open fewer sessions at a time, or wait longer (Timeouts.start_up)."
 
     def __init__(
@@ -296,12 +332,17 @@ class CapacityError(StatusError):
 class ProtocolError(ORSError):
     """Raised when a server's answer breaks the standard; the request is not sent again.
 
+    Cause: A web page, bad JSON, a stream without a result, or a redirect to another host.
+
+    Tried: Nothing.
+
+    Do: Check that this is an ORS server, and no login page before one. The message on a redirect names the URL to
+    use.
+
     Args:
         problem: What is wrong with the answer, as one sentence without its full stop.
         excerpt: The start of the answer, where it helps.
     """
-
-    anchor = "protocolerror"
 
     def __init__(
         self, problem: str, *, excerpt: str = "", url: str | None = None, session_id: str | None = None
@@ -316,12 +357,16 @@ class ProtocolError(ORSError):
 class LimitExceeded(ProtocolError):
     """Raised when a server sends more than the client is willing to hold.
 
+    Cause: A tool's result, or another answer, is larger than a field of `Limits` allows.
+
+    Tried: Nothing.
+
+    Do: Raise the field that the message names, if so much is wanted.
+
     Args:
         limit: The setting's name in `Limits`.
         maximum: Its value.
     """
-
-    anchor = "limitexceeded"
 
     def __init__(
         self, problem: str, *, limit: str, maximum: int, url: str | None = None, session_id: str | None = None
@@ -338,12 +383,16 @@ class LimitExceeded(ProtocolError):
 class EnvironmentNotFound(ORSError):
     """Raised when a server has no environment of that name, or several and no name was given.
 
+    Cause: The name is wrong, or the server needs one.
+
+    Tried: Nothing.
+
+    Do: Use one of the names that the message lists.
+
     Args:
         name: The name that was asked for, or `None`.
         available: The names that the server has; none where it lists none.
     """
-
-    anchor = "environmentnotfound"
 
     def __init__(
         self, name: str | None, *, available: Sequence[str], url: str | None = None, session_id: str | None = None
@@ -362,20 +411,28 @@ class EnvironmentNotFound(ORSError):
 class ClientStateError(ORSError, RuntimeError):
     """Raised when a client or session is used where it can't work: closed, in a forked child, in another event loop.
 
-    Also where a variable of the process names no proxy that can be used.
-    """
+    Cause: It was used before its `with` block was entered or after it was left, after a fork, or in another event loop;
+    or a variable such as `HTTPS_PROXY` names no proxy that can be used.
 
-    anchor = "clientstateerror"
+    Tried: Nothing.
+
+    Do: Use one client for each process and event loop, inside its `with`. Correct the variable that the message
+    names.
+    """
 
 
 class SetupFailed(ORSError):
     """Raised when the environment's constructor or setup raised on the server.
 
+    Cause: The environment's own code; often a missing secret, or a broken task.
+
+    Tried: Nothing.
+
+    Do: Read `detail` and the server's log.
+
     Args:
         detail: The server's text, word for word.
     """
-
-    anchor = "setupfailed"
 
     def __init__(self, detail: str, *, url: str | None = None, session_id: str | None = None) -> None:
         self.detail = detail
@@ -390,12 +447,17 @@ class SetupFailed(ORSError):
 class SessionLost(ORSError):
     """Raised by the running and every later call once the server no longer has the session.
 
+    Cause: The server restarted, ended the session, or runs several workers that do not know each other's sessions.
+
+    Tried: Pings, three at least and for `KeepalivePolicy.tolerance` seconds, where the server was silent or failing. A
+    ping that was answered with 429 counts for nothing.
+
+    Do: Open another session. Where it happens often, see that all requests of a session reach the same worker.
+
     Args:
         session_id: The session.
         reason: How that is known.
     """
-
-    anchor = "sessionlost"
 
     def __init__(self, session_id: str, *, reason: str, url: str | None = None) -> None:
         self.reason = reason
@@ -407,12 +469,13 @@ class SessionLost(ORSError):
 class ToolError(ORSError):
     """Base of what a tool call can answer instead of a result; the session stays usable.
 
+    Do: Tell the model `text`, and go on.
+
     Args:
         tool: The tool's name.
         detail: The server's text, word for word.
     """
 
-    anchor = "toolerror"
     _verb = "failed"
 
     def __init__(self, tool: str, *, detail: str, url: str | None = None, session_id: str | None = None) -> None:
@@ -429,12 +492,17 @@ class ToolError(ORSError):
 class ToolRejected(ToolError):
     """Raised when a call was refused before the tool ran: unknown tool, bad arguments, episode over.
 
+    Cause: The server refused the call; after the end of an episode the client does so itself.
+
+    Tried: Nothing.
+
+    Do: Tell the model `text`.
+
     Args:
         reason: The server's word for it (`not_found`, `input_validation`, `name_collision`, `episode_finished`, or
             whatever a server says), or `None` where it gave none.
     """
 
-    anchor = "toolrejected"
     _verb = "was rejected"
 
     def __init__(
@@ -451,7 +519,13 @@ class ToolRejected(ToolError):
 
 
 class ToolFailed(ToolError):
-    """Raised when the tool itself raised on the server."""
+    """Raised when the tool itself raised on the server.
 
-    anchor = "toolfailed"
+    Cause: The tool's own code.
+
+    Tried: Nothing. The call ran once.
+
+    Do: Tell the model `text`. The session goes on.
+    """
+
     _verb = "raised on the server"

@@ -50,11 +50,15 @@ _LIMITS = Limits(items=1_000_000)  # nothing but dicts and lists is made of a re
 class ModelError(ORSError):
     """Raised when the model's endpoint gave no reply to one conversation; others may fare better.
 
+    Cause: The endpoint was busy, failed, or gave an answer that is no reply.
+
+    Tried: `ChatModel(attempts=...)` requests.
+
+    Do: Nothing where it is rare. The episode counts as broken, and `--retry-failed` plays it again.
+
     Args:
         status: The HTTP status of the last answer, or `None` where none came.
     """
-
-    anchor = "modelerror"
 
     def __init__(self, problem: str, *, status: int | None = None, url: str | None = None) -> None:
         self.status = status
@@ -64,11 +68,15 @@ class ModelError(ORSError):
 class ConversationRefused(ModelError):
     """Raised when the endpoint refuses this conversation as such: it outgrew the model, or a filter stopped it.
 
+    Cause: The conversation itself.
+
+    Tried: Nothing.
+
+    Do: Nothing. The episode is cut (`cut: context`, `cut: filter`) and keeps its score.
+
     Args:
         fault: `context` or `filter`.
     """
-
-    anchor = "conversationrefused"
 
     def __init__(
         self, problem: str, *, fault: ConversationFault, status: int | None = None, url: str | None = None
@@ -80,10 +88,14 @@ class ConversationRefused(ModelError):
 class ModelRefused(ModelError):
     """Raised when no request will fare better: a wrong key, path or setting, no such model, nothing that answers.
 
-    Once the endpoint has replied, pages and broken connections are faults that pass, and so `ModelError`.
-    """
+    Cause: The endpoint answers every request like this, or nothing ever answered. Once it has replied, pages and broken
+    connections are faults that pass, and so a `ModelError`.
 
-    anchor = "modelrefused"
+    Tried: To reach it, three times.
+
+    Do: Check the model's key and name, what is added to every request, and the base URL, which usually ends in
+    `/v1`.
+    """
 
 
 @dataclass(frozen=True, slots=True)

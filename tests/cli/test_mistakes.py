@@ -44,7 +44,7 @@ def test_wrong_port_is_told_in_full(ors, closed_port):
     assert re.sub(r"\[Errno \d+\]", "[Errno]", said) == (
         "error: GET /list_environments failed after 2 attempts: ConnectionRefusedError: [Errno] Connect call failed "
         f"('127.0.0.1', {closed_port}). Is the server running, and are host and port right? "
-        f"[http://127.0.0.1:{closed_port}/list_environments] (README.md#transporterror)\n"
+        f"[http://127.0.0.1:{closed_port}/list_environments]\n"
         "  try: A server that is still starting opens its port late; wait for it: --wait 60\n"
     )
 
@@ -66,8 +66,7 @@ def test_misspelt_environment_is_answered_with_the_nearest_name(ors, ours):
     result = ors("splits", ours.url, "--env", "ecoenvironment")
     assert result.exit_code == 1
     assert _said(result) == (
-        f"error: No environment named 'ecoenvironment'; this server has: {names}. [{ours.url}] "
-        "(README.md#environmentnotfound)\n"
+        f"error: No environment named 'ecoenvironment'; this server has: {names}. [{ours.url}]\n"
         "  try: --env echoenvironment\n"
     )
 
@@ -101,7 +100,7 @@ def test_missing_key_says_how_to_give_one(ors, split_server):
     assert _said(result) == (
         "error: GET /list_environments was answered with HTTP 401: A valid X-API-Key header is required. Pass "
         "api_key=...; a key from the environment is sent to the catalogue's own hosts only. "
-        f"[{split_server.url}/list_environments] (README.md#authenticationerror)\n"
+        f"[{split_server.url}/list_environments]\n"
         "  try: Give the server's key: --api-key KEY. OPENREWARD_API_KEY is sent to the catalogue's own hosts only.\n"
         "  try: If a proxy before the server asks for a login: --header 'Authorization: Bearer TOKEN'.\n"
     )
@@ -126,7 +125,7 @@ def test_api_host_taken_for_the_server_is_recognised(ors, split_server):
     assert _said(result) == (
         "error: GET /list_environments was answered with HTTP 404: Not Found. There is no such route: an older server, "
         "or not the URL of an ORS server (its port, its path prefix; Layout(api=..., sessions=...) where sessions have "
-        f"a host of their own). [{api}/list_environments] (README.md#statuserror)\n"
+        f"a host of their own). [{api}/list_environments]\n"
         "  try: The server at this address is not an ORS server: is the port right, and is a path prefix missing?\n"
         "  try: Where sessions are served by another host than this one: --sessions-url URL\n"
     )
@@ -143,8 +142,7 @@ def test_starting_server_is_said_to_be_starting(ors, proxy: FaultProxy):
     assert result.exit_code == 1
     assert _said(result) == (
         "error: GET /list_environments (the environment's backend is still starting) did not finish within start_up=1 "
-        f"seconds; raise that limit if the wait is expected. [{proxy.url}/list_environments] "
-        "(README.md#deadlineexceeded)\n"
+        f"seconds; raise that limit if the wait is expected. [{proxy.url}/list_environments]\n"
         "  try: The server is still starting; give it longer: --wait 600\n"
     )
 
@@ -171,7 +169,7 @@ def test_login_page_is_recognised(ors, proxy: FaultProxy):
         "error: GET /list_environments was answered with something else than the standard says (Expecting value: line "
         "1 column 1 (char 0)); it begins '<!DOCTYPE html> <html><head><title>Sign in</title></head><body><h1>Sign in"
         "</h1></body></html>'. Is this a login page, or another program's? "
-        f"[{proxy.url}/list_environments] (README.md#protocolerror)\n"
+        f"[{proxy.url}/list_environments]\n"
         "  try: A web page answers there, perhaps a login: --api-key KEY or --header 'Authorization: Bearer TOKEN'.\n"
         "  try: Or this is another program's address: is the port right, and does the server live below "
         f"{proxy.url}?\n"

@@ -38,7 +38,7 @@ from ors_client._errors import (
 from ors_client._http.transport import BodySecretsRefused, RetryLater
 from ors_client.cli.hints import hints_for
 from ors_client.cli.options import ServerOptions
-from ors_client.evaluation import ChatModel, ModelError, ModelRefused
+from ors_client.evaluation import ChatModel, ConversationRefused, ModelError, ModelRefused
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -52,6 +52,7 @@ MAKERS = {
     DeadlineExceeded: lambda: DeadlineExceeded("Tool 'echo'", limit="call", seconds=1.5, **WHERE),
     StatusError: lambda: StatusError("POST /echo/call", status=500, detail="ValueError: x\ny", **WHERE),
     ModelError: lambda: ModelError("No reply", status=503, url=WHERE["url"]),
+    ConversationRefused: lambda: ConversationRefused("Too long", fault="context", status=400, url=WHERE["url"]),
     ModelRefused: lambda: ModelRefused("A wrong key", status=401, url=WHERE["url"]),
     BodySecretsRefused: lambda: BodySecretsRefused("POST /create", status=422, detail="extra", **WHERE),
     AuthenticationError: lambda: AuthenticationError("GET /tools", status=401, detail="no key", **WHERE),
@@ -157,18 +158,13 @@ def test_message_is_one_line_that_says_where(kind):
     message = str(MAKERS[kind]())
     assert "\n" not in message
     assert "http://h:1" in message
-    assert kind in {EnvironmentNotFound, ModelError, ModelRefused} or "s-1" in message
+    assert kind in {EnvironmentNotFound, ModelError, ConversationRefused, ModelRefused} or "s-1" in message
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_message_ends_with_the_entry_of_the_nearest_documented_class(kind):
+def test_text_of_an_error_is_its_message(kind):
     error = MAKERS[kind]()
-    documented = {RetryLater: TransportError, BodySecretsRefused: StatusError, TaskMissing: StatusError}.get(kind, kind)
-    assert str(error) == f"{error.message} (README.md#{documented.__name__.lower()})"
-
-
-def test_message_of_a_caller_s_subclass_ends_with_its_parent_s_entry():
-    assert str(Derived("echo", "extra")).endswith(" (README.md#toolfailed)")
+    assert str(error) == error.message
 
 
 def test_repr_is_the_class_and_its_message_alone():
@@ -183,11 +179,10 @@ def test_text_for_a_model_is_the_server_s_own_and_never_empty(kind):
 
 @pytest.mark.parametrize("kind", [ToolError, ToolRejected, ToolFailed])
 @pytest.mark.parametrize("detail", ["No.", ""])
-def test_result_for_a_model_does_not_name_the_entry(kind, detail):
+def test_result_for_a_model_is_the_error_s_text_alone(kind, detail):
     error = kind("echo", detail=detail)
     result = formats.tool_result(formats.ToolCall("echo"), error)
     assert [block.text for block in result.blocks] == [error.text]
-    assert "README" not in error.text
 
 
 @pytest.mark.parametrize(

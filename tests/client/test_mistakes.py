@@ -57,22 +57,20 @@ def test_wrong_port():
     assert message == (
         "GET /list_environments failed after 2 attempts: ConnectionRefusedError: [Errno] Connect call failed "
         f"('127.0.0.1', {port}). Is the server running, and are host and port right? "
-        f"[http://127.0.0.1:{port}/list_environments] (README.md#transporterror)"
+        f"[http://127.0.0.1:{port}/list_environments]"
     )
 
 
 def test_no_environment_of_that_name(ours):
     names = ", ".join(map(repr, _names(ours)))
     message = said(Client(ours.url), EnvironmentNotFound, lambda client: list_splits(client, "ecoenvironment"))
-    assert message == (
-        f"No environment named 'ecoenvironment'; this server has: {names}. [{ours.url}] (README.md#environmentnotfound)"
-    )
+    assert message == (f"No environment named 'ecoenvironment'; this server has: {names}. [{ours.url}]")
 
 
 def test_no_name_where_there_are_several_environments(ours):
     names = ", ".join(map(repr, _names(ours)))
     assert said(Client(ours.url), EnvironmentNotFound, list_splits) == (
-        f"This server has several environments; name one of: {names}. [{ours.url}] (README.md#environmentnotfound)"
+        f"This server has several environments; name one of: {names}. [{ours.url}]"
     )
 
 
@@ -80,8 +78,7 @@ def test_missing_key(split_server):
     _, sessions = split_server.urls
     assert said(Client(sessions), AuthenticationError, list_splits) == (
         "GET /list_environments was answered with HTTP 401: A valid X-API-Key header is required. Pass api_key=...; "
-        f"a key from the environment is sent to the catalogue's own hosts only. [{sessions}/list_environments] "
-        "(README.md#authenticationerror)"
+        f"a key from the environment is sent to the catalogue's own hosts only. [{sessions}/list_environments]"
     )
 
 
@@ -90,7 +87,7 @@ def test_layout_guessed_wrong(split_server):
     assert said(Client(api, api_key="test-key"), StatusError, list_splits) == (
         "GET /list_environments was answered with HTTP 404: Not Found. There is no such route: an older server, or not "
         "the URL of an ORS server (its port, its path prefix; Layout(api=..., sessions=...) where sessions have a host "
-        f"of their own). [{api}/list_environments] (README.md#statuserror)"
+        f"of their own). [{api}/list_environments]"
     )
 
 
@@ -98,8 +95,7 @@ def test_server_that_is_still_starting(proxy):
     proxy.add(Rule(None, None, Status.starting(), times=None))
     assert said(Client(proxy.url, timeout=Timeouts(start_up=1)), DeadlineExceeded, list_splits) == (
         "GET /list_environments (the environment's backend is still starting) did not finish within start_up=1 "
-        f"seconds; raise that limit if the wait is expected. [{proxy.url}/list_environments] "
-        "(README.md#deadlineexceeded)"
+        f"seconds; raise that limit if the wait is expected. [{proxy.url}/list_environments]"
     )
 
 
@@ -109,7 +105,7 @@ def test_login_page(proxy):
         "GET /list_environments was answered with something else than the standard says (Expecting value: line 1 "
         "column 1 (char 0)); it begins '<!DOCTYPE html> <html><head><title>Sign in</title></head><body><h1>Sign in</h1>"
         "</body></html>'. "
-        f"Is this a login page, or another program's? [{proxy.url}/list_environments] (README.md#protocolerror)"
+        f"Is this a login page, or another program's? [{proxy.url}/list_environments]"
     )
 
 

@@ -176,7 +176,6 @@ def test_session_is_lost_after_the_tolerance_without_any_ping(ours: Server) -> N
             with pytest.raises(SessionLost) as caught:
                 session.call_tool("wait", {"seconds": 60})
             assert "no ping succeeded" in caught.value.reason
-            assert "README" not in caught.value.reason  # the message ends with one entry, not with two
             failed = [ping for ping in proxy.find("POST", "/ping") if ping.rule is not None]
             assert failed[-1].arrived - failed[0].arrived > 0.8
         assert client.leaked_sessions == 0

@@ -19,14 +19,18 @@ A run whose failures are too many for any full window ends before it is full: wi
 class FailureRateExceeded(ORSError):
     """Raised by a reset when more of the last resets failed than `max_failure_rate` allows.
 
+    Cause: The failures that the message counts; it ends with the last one.
+
+    Tried: Each of them once more, on a fresh session.
+
+    Do: See what that error says. Raise `max_failure_rate=` for a run that shall go on.
+
     Args:
         kinds: The failures' kinds, each with how often it occurred.
         resets: How many resets were looked at.
         rate: The share that was allowed.
         last: The message of the last failure.
     """
-
-    anchor = "failurerateexceeded"
 
     def __init__(self, *, kinds: dict[str, int], resets: int, rate: float, last: str) -> None:
         self.kinds = kinds
