@@ -1,7 +1,7 @@
 """The one module that sends requests, reads streams and sleeps between attempts.
 
-It carries out what the modules above it judge: an `Operation` says what to send, `_stream` what the events mean,
-`_retry` what to do after a failure. It knows keys and the limits on waiting, and nothing of episodes or of how
+It carries out what the modules above it judge: an `Operation` says what to send, `stream` what the events mean,
+`retry` what to do after a failure. It knows keys and the limits on waiting, and nothing of episodes or of how
 connections are made.
 """
 

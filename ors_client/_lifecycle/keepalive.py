@@ -267,9 +267,8 @@ class Keepalive:
             self.unregister(tracked)
             return
         except Exception as error:  # noqa: BLE001 - the top of a thread: without another ping the session is reaped
-            if not isinstance(
-                error, RetryLater
-            ):  # a server that says so is there; whether the session is, a call tells
+            # A server that asks for patience is there; whether the session is, a call tells.
+            if not isinstance(error, RetryLater):
                 failed = True
                 tracked.failures += 1
             foreseen = isinstance(error, ORSError)

@@ -1,7 +1,7 @@
 """Messages of the standard <-> the chat that TRL and chat templates take.
 
 Knows where each keeps what the other keeps elsewhere: tool results stand in a user's turn here and in turns of their
-own there, calls have ids here and only an order there. Which text and images pass is decided in `_content`.
+own there, calls have ids here and only an order there. Which text and images pass is decided in `content`.
 """
 
 from __future__ import annotations
