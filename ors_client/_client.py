@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic import SecretStr
 
-from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts, check_kinds
+from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts, check_kinds, check_numbers, check_texts
 from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
 from ._http.credentials import api_key as choose_key
@@ -74,6 +74,7 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         max_sessions: int | None = None,
     ) -> None:
+        check_numbers(max_sessions=max_sessions)
         if max_sessions is not None and max_sessions < 1:
             raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
         check_kinds(retry=retry, keepalive=keepalive, timeout=timeout, limits=limits)
@@ -90,7 +91,7 @@ class AsyncClient:
         self._timeouts = timeout
         self._limits = limits
         self._make = transport
-        self._headers = check_headers(headers or {})
+        self._headers = check_headers({} if headers is None else headers)
         self._max_sessions = max_sessions
         self._redactor = Redactor(credentials_in(self._headers) | ({self._api_key.get_secret_value()} - {""}))
         self._server: Server | None = None
@@ -191,6 +192,7 @@ class AsyncClient:
                 deployment where there are two hosts, as the catalogue's; on one URL it is a name like others.
             variant: One environment of a deployment that has several.
         """
+        check_texts(name=name, variant=variant)
         return AsyncEnvironment(self._open(), name, variant=variant)
 
     def _open(self) -> Server:

@@ -139,6 +139,20 @@ def check_kinds(*, retry: object, keepalive: object, timeout: object, limits: ob
             raise TypeError(f"{name} takes {kind.__name__}, not {value!r}; write {name}={remedy}.")
 
 
+def check_texts(**given: object) -> None:
+    """Raise `TypeError` where what should be a text, or left out, is neither; a key's value is not shown."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} takes a string, not {type(value).__name__}.")
+
+
+def check_numbers(**given: object) -> None:
+    """Raise `TypeError` where what should be a number, or left out, is neither."""
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise TypeError(f"{name} takes a number, not {value!r}.")
+
+
 def _is_number(value: object, *, above: float) -> bool:
     # A comparison with NaN is false, and True is a number to Python but to nobody else.
     return isinstance(value, int | float) and not isinstance(value, bool) and value > above

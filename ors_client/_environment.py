@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import anyio
 
+from ._config import check_texts
 from ._errors import LimitExceeded, ORSError, StatusError, one_line
-from ._http.credentials import Secrets
+from ._http.credentials import Secrets, secret_values
 from ._lifecycle.creation import TaskSource
 from ._lifecycle.server import EnvironmentKey, Server
 from ._protocol.operations import (
@@ -238,6 +239,8 @@ class AsyncEnvironment:
         Raises:
             TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
+        check_texts(toolset=toolset)
+        secret_values(secrets)  # which says what is wrong with them
         source = None
         if isinstance(task, TaskRef):
             split, index = task.split, task.index

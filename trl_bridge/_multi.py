@@ -199,8 +199,9 @@ def _dataset(rows: Mapping[str, Rows], positions: Sequence[tuple[str, int]]) -> 
 
 def _shares(weights: Mapping[str, float], total: int) -> dict[str, int]:
     """Divide `total` rows in proportion to the weights; nobody gets none."""
-    whole = math.fsum(weights.values())
-    exact = {name: total * weight / whole for name, weight in weights.items()}
+    largest = max(weights.values())  # by which all are divided, as a sum of several 1e308 is no number
+    whole = math.fsum(weight / largest for weight in weights.values())
+    exact = {name: total * (weight / largest) / whole for name, weight in weights.items()}
     shares = {name: max(1, math.floor(share)) for name, share in exact.items()}
     for name in sorted(exact, key=lambda name: math.floor(exact[name]) - exact[name]):
         if sum(shares.values()) >= total:

@@ -12,12 +12,12 @@ import inspect
 import operator
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, TaskRef, Timeouts
-from ors_client._shared import Secrets
+from ors_client._shared import Secrets, check_headers, check_kinds, check_numbers, check_texts, secret_values
 
 from ._scoring import Scoring
 
@@ -86,7 +86,18 @@ class Settings:
     key: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
 
     def __post_init__(self) -> None:
-        """Reject limits under which no episode could run."""
+        """Reject settings of the wrong kind, and limits under which no episode could run."""
+        check_kinds(retry=self.retry, keepalive=self.keepalive, timeout=self.timeout, limits=self.limits)
+        check_texts(
+            api_key=self.api_key, env_name=self.name, variant=self.variant, split=self.split, toolset=self.toolset
+        )
+        check_numbers(
+            call_timeout=self.call_timeout,
+            episode_timeout=self.episode_timeout,
+            max_failure_rate=self.max_failure_rate,
+        )
+        secret_values(self.secrets)  # which says what is wrong with them
+        check_headers({} if self.headers is None else self.headers)
         for name in ("call_timeout", "episode_timeout"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
@@ -160,6 +171,8 @@ def parse_target(
             f"target is {target!r}; a variable that should hold it may be unset. It is a catalogue name such as "
             "'owner/name' or a URL such as 'http://localhost:8000'."
         )
+    if not isinstance(target, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"target takes a name, a URL, a Layout or several URLs, not {target!r}.")
     if not isinstance(target, str):
         several = tuple(target)
         if not several:
@@ -205,6 +218,8 @@ def checked_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
     """Return the indices of tasks as they were given; raise unless each can be one."""
     if indices is None:
         return None
+    if not isinstance(indices, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise TypeError(f"indices takes several integers, not {indices!r}; write indices=[{indices!r}].")
     chosen = tuple(indices)
     if not chosen:
         raise ValueError("indices is empty; name at least one task, or leave it out for all tasks.")

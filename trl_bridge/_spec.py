@@ -36,7 +36,7 @@ from ._runtime.discovery import Capabilities, discover_tools, fetch_prompts, fet
 from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
 from ._settings import Prompts, Settings, check_choice, checked_count, checked_indices, parse_target, suggest_names
-from ._trainer.batch import check_batch, check_columns, check_trainer
+from ._trainer.batch import check_batch, check_columns, check_configuration, check_trainer
 from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
 from ._trainer.rewards import environment_reward
@@ -139,7 +139,7 @@ class OpenRewardSpec:
 
     Raises:
         ValueError: The arguments do not make sense, alone or together.
-        TypeError: A task index is no integer, or there is no such parameter.
+        TypeError: A setting is of the wrong kind, as `retry=3` or `indices=3`, or there is no such parameter.
     """
 
     @suggest_names
@@ -233,11 +233,11 @@ class OpenRewardSpec:
                 clamp=clamp,
                 unfinished_penalty=unfinished_penalty,
             ),
-            retry=retry or RetryPolicy(),
-            keepalive=keepalive or KeepalivePolicy(),
-            timeout=timeout or Timeouts(),
-            limits=limits or Limits(),
-            headers=None if headers is None else dict(headers),
+            retry=RetryPolicy() if retry is None else retry,
+            keepalive=KeepalivePolicy() if keepalive is None else keepalive,
+            timeout=Timeouts() if timeout is None else timeout,
+            limits=Limits() if limits is None else limits,
+            headers=headers if not isinstance(headers, Mapping) else dict(headers),
         )
         self._handle = connect(settings)
 
@@ -316,7 +316,9 @@ class OpenRewardSpec:
 
         Raises:
             ValueError: There are fewer tasks than a batch has prompts, or than `num_tasks`; or one of the above.
+            TypeError: It is no trainer's configuration.
         """
+        check_configuration(args)
         check_columns(args)
         check_batch(len(self.train_dataset), args)
         if self._num_tasks is not None and len(self._tasks) < self._num_tasks:

@@ -112,6 +112,8 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
         TypeError: A name or a value is not a string.
         ValueError: A name or a value can't stand in a header. The message never shows the value.
     """
+    if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise TypeError(f"headers takes a mapping of names to values, not {type(headers).__name__}.")
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
             raise TypeError(f"The header {name!r} is not a string with a string.")
@@ -179,12 +181,12 @@ def secret_values(secrets: Secrets | None) -> list[str]:
     Raises:
         TypeError: A name, value or domain is not a string. The message names the secret, never its value.
     """
-    return list(encode_body(secrets).values()) if secrets else []
+    return [] if secrets is None else list(encode_body(secrets).values())
 
 
 def _read(secrets: Secrets) -> dict[str, Secret]:
     if not isinstance(secrets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
-        raise TypeError(f"Secrets are a mapping of names to values, not {type(secrets).__name__}.")
+        raise TypeError(f"secrets takes a mapping of names to values, not {type(secrets).__name__}.")
     return {_name(name): _secret(name, given) for name, given in secrets.items()}
 
 

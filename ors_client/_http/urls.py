@@ -103,6 +103,14 @@ class Target:
     layout: Layout
     catalogue: bool
 
+    def deployment(self, name: str | None) -> str | None:
+        """Return the deployment that a name stands for, or `None` where it is an environment's own.
+
+        Only two hosts serve deployments; on one URL a slash is a character like others.
+        """
+        two_hosts = self.catalogue or self.layout.is_split
+        return name if name is not None and "/" in name and two_hosts else None
+
     def is_catalogue(self, deployment: str | None) -> bool:
         """Tell whether a request reaches the catalogue, or one like it: two hosts that serve named deployments.
 

@@ -95,12 +95,16 @@ class Server:
         return error.at(url=None, session_id=None, show=self.transport.show)
 
     def deployment_of(self, key: EnvironmentKey) -> str | None:
-        """Return the deployment that a name stands for, or `None` where it is an environment's own.
+        """Return the deployment that is named, or `None` where it is an environment's own name.
 
-        Only two hosts serve deployments; on one URL a slash is a character like others.
+        Raises:
+            EnvironmentNotFound: No header can carry it, and so it is none.
         """
-        name, target = key.name, self.transport.target
-        return name if name is not None and "/" in name and (target.catalogue or target.layout.is_split) else None
+        target = self.transport.target
+        deployment = target.deployment(key.name)
+        if deployment is not None and not (deployment.isascii() and deployment.isprintable()):
+            raise self.shown(EnvironmentNotFound(deployment, available=[], url=target.layout.sessions))
+        return deployment
 
     def needs_session_id(self, key: EnvironmentKey) -> bool:
         """Tell whether finding an environment takes a session's id, which a session that begins can lend."""

@@ -50,6 +50,13 @@ _LIFE = 5.0
 # Gateways answer these when they lost the server; 520 to 530 are a large CDN's. The server may have run the request.
 _GATEWAY = frozenset({502, 503, 504, *range(520, 528), 530})
 
+# What a gateway says that waited for a server in vain.
+_GAVE_UP = frozenset({504, 524})
+_HELD_BACK = (
+    "It may have run and was not repeated. If a proxy stands before the server: turn off its buffering of answers, and "
+    "raise its read time-out above the longest call."
+)
+
 _NO_EPISODE = "Active environment not found"
 # The rest of a line is read from its first "session" alone: from each of many, it would be read as often.
 _NO_SESSION = re.compile(
@@ -250,6 +257,7 @@ class RetryState:
                     self._operation.name,
                     reason=failure.reason,
                     attempts=self.count,
+                    advice=_HELD_BACK if failure.silent is not None or failure.status in _GAVE_UP else None,
                     url=self._url,
                     session_id=self._session_id,
                 )

@@ -1,7 +1,8 @@
 """What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
 
+from ors_client._config import check_kinds, check_numbers, check_texts
 from ors_client._http.background import LoopThread, wait
-from ors_client._http.credentials import Secrets, credentials_in, secret_values
+from ors_client._http.credentials import Secrets, check_headers, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
 from ors_client._http.redaction import get_logger
 
@@ -20,6 +21,10 @@ __all__ = [
     "OwnProcess",
     "SchemaResolver",
     "Secrets",
+    "check_headers",
+    "check_kinds",
+    "check_numbers",
+    "check_texts",
     "credentials_in",
     "flatten",
     "get_logger",

@@ -16,6 +16,7 @@ from ors_client import (
     DeadlineExceeded,
     EnvironmentNotFound,
     ORSError,
+    OutcomeUnknown,
     ProtocolError,
     SessionLost,
     SetupFailed,
@@ -40,6 +41,8 @@ def hints_for(error: ORSError, options: ServerOptions) -> list[str]:
 
 
 def _choose(error: EnvironmentNotFound, options: ServerOptions) -> list[str]:
+    if not error.available and error.name is not None and error.name == options.deployment:
+        return [f"Is {error.name!r} spelt as in the catalogue, owner and name?"]
     if not error.available:
         return ["The server has no environments; was it started with any?"]
     # Within a deployment, environments are its variants.
@@ -105,7 +108,10 @@ def _deadline(error: DeadlineExceeded, options: ServerOptions) -> list[str]:
     del options
     if error.limit == "start_up":
         return ["The server is still starting; give it longer: --wait 600"]
-    return ["It accepts connections and does not answer: it is busy, or this is another program's port."]
+    return [
+        "It accepts connections and does not answer: it is busy, or this is another program's port.",
+        "Or a proxy before it holds answers back: turn off its buffering, and raise its read time-out.",
+    ]
 
 
 def _transport(error: TransportError, options: ServerOptions) -> list[str]:
@@ -162,6 +168,10 @@ _ADVICE: tuple[tuple[type[ORSError], Callable[[Any, ServerOptions], list[str]]],
     (StatusError, _status),
     (ProtocolError, _protocol),
     (DeadlineExceeded, _deadline),
+    (
+        OutcomeUnknown,
+        _only("If a proxy stands before the server: turn off its buffering of answers, and raise its read time-out."),
+    ),
     (TransportError, _transport),
     (SetupFailed, _setup),
     (SessionLost, _only("Run the server with one worker: others do not know its sessions.")),

@@ -15,7 +15,7 @@ import typer
 
 import ors_client
 from ors_client._http.credentials import Secrets, encode_header, environment
-from ors_client._http.urls import resolve
+from ors_client._http.urls import Target, resolve
 
 # Seconds that a server and a setup may take to start, unless `--wait` says otherwise: for an answer about what there
 # is, for a check, which may meet a slow setup, and for an episode that is to be played.
@@ -103,7 +103,7 @@ class ServerOptions:
         Raises:
             EnvironmentNotFound: There is none of that name.
         """
-        deployment = self.deployment if client.layout.is_split else None
+        deployment = self.deployment
         wanted = self.variant or (self.env if deployment is None else None)
         if wanted is not None:
             with contextlib.suppress(ors_client.StatusError):  # a server without a list is told by its routes
@@ -115,7 +115,7 @@ class ServerOptions:
     @property
     def deployment(self) -> str | None:
         """The catalogue's deployment that is meant, if one is."""
-        return self.env if self.env is not None and "/" in self.env else None
+        return self._target.deployment(self.env)
 
     @property
     def is_catalogue(self) -> bool:
@@ -124,8 +124,12 @@ class ServerOptions:
         Raises:
             Misuse: The URL can't be used.
         """
+        return self._target.catalogue
+
+    @property
+    def _target(self) -> Target:
         with _misuse():
-            return resolve(self._address, environment()).catalogue
+            return resolve(self._address, environment())
 
     @property
     def _address(self) -> str | ors_client.Layout:

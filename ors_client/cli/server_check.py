@@ -24,6 +24,7 @@ from ors_client import (
     KeepalivePolicy,
     ORSError,
     OutcomeUnknown,
+    ProtocolError,
     ResultLost,
     SessionLost,
     StatusError,
@@ -108,7 +109,7 @@ class ServerCheck:
         wanted = self._options.env
         if wanted is not None:
             found = await self._options.exact_name(client)
-            return [wanted if "/" in wanted else found]
+            return [found if self._options.deployment is None else wanted]
         names = await client.list_environments()
         if not names:
             raise _NoEnvironments
@@ -117,8 +118,7 @@ class ServerCheck:
     async def _learn_kind(self, client: AsyncClient) -> None:
         if self._options.deployment is not None:
             self.report.kind = "a deployment of the catalogue, or like one"
-            # A server at one URL is told secrets in both ways until it refuses one.
-            self.report.secrets = "header" if client.layout.is_split else None
+            self.report.secrets = "header"
             return
         self.report.version = await client.server_version()
         self.report.secrets = "body" if self.report.version is None else "header"
@@ -291,6 +291,15 @@ class ServerCheck:
             self.report.resume = self._recorder.cut
         except (OutcomeUnknown, StatusError):  # no id came, or the call was refused before a stream began
             self.report.resume = False
+        except ProtocolError:
+            if not self._recorder.cut:
+                raise
+            self.report.resume = False
+            self._add_note(
+                "The server ran a call again when it was asked to go on with it: the step of a call whose connection "
+                "breaks is taken twice, and its episode fails."
+            )
+            return
         except ResultLost:
             self.report.resume = False
             self._add_problem(

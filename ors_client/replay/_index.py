@@ -42,7 +42,8 @@ class RecordedEnvironment:
     """An environment of the record.
 
     Its tasks are listed without gaps, since clients open tasks by their position in the list. A task whose index is
-    below the number of tasks stands at its index; the others fill the positions that are left. So each recorded index
+    below the number of tasks stands at its index; the others, those counted from the end among them, fill the positions
+    that are left. So each recorded index
     still opens its task.
     """
 
@@ -60,7 +61,7 @@ class RecordedEnvironment:
         """Return the recorded index of the task at each position."""
         recorded = sorted(index for name, index in self.episodes if name == split)
         known = set(recorded)
-        beyond = iter(index for index in recorded if index >= len(recorded))
+        beyond = iter(index for index in recorded if not 0 <= index < len(recorded))
         return [index if index in known else next(beyond) for index in range(len(recorded))]
 
     def find(self, split: str, index: int) -> SplitIndex | None:

@@ -27,6 +27,7 @@ ENDPOINTS = (
     "call",
     "ping",
     "delete",
+    "completions",  # a model's
 )
 
 STATUS_LINES = st.sampled_from(
@@ -94,6 +95,7 @@ _FIELDS = st.sampled_from(
     [
         *("sid", "tools", "tasks", "task", "name", "type", "text", "blocks", "ok", "output", "reward", "finished"),
         *("num_tasks", "detail", "error", "input_schema", "env_name", "messages", "role", KEY.decode()),
+        *("choices", "message", "content", "finish_reason", "usage", "tool_calls"),
     ]
 )
 VALUES = st.recursive(
@@ -101,6 +103,14 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_FIELDS, inner, max_size=5),
     max_leaves=12,
 )
+# Between environments a client has to choose to the letter.
+NAMES = st.lists(
+    st.sampled_from(["easy", "hard", "math/hard", "Hard", "counterenvironment", "ü/x", "..", "a b", KEY.decode()]),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+COMPLETIONS = VALUES.map(lambda value: {"choices": [{"message": value, "finish_reason": "stop"}], "usage": value})
 
 
 def _odd_bodies() -> st.SearchStrategy[bytes]:
@@ -149,7 +159,7 @@ def events(draw: st.DrawFn) -> bytes:
     return b"".join(lines)
 
 
-BODIES = VALUES.map(lambda value: json.dumps(value).encode()) | events() | events() | ODD_BODIES
+BODIES = (VALUES | NAMES | COMPLETIONS).map(lambda value: json.dumps(value).encode()) | events() | events() | ODD_BODIES
 
 
 def _chunked(body: bytes, size: int) -> bytes:
@@ -176,20 +186,22 @@ def answers(draw: st.DrawFn) -> bytes:
     return early + b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
+DELIVERIES = ["whole"] * 3 + ["twice", "twice", "late twin"]
+DELIVERIES += ["cut", "late", "pause", "drip", "early hints", "reset", "nothing"]
+
+
 @st.composite
 def attacks(draw: st.DrawFn) -> Attack:
     """Return an attack on one endpoint."""
     answer = draw(answers())
-    delivery = draw(
-        st.sampled_from(
-            ["whole", "whole", "whole", "twice", "cut", "late", "pause", "drip", "early hints", "reset", "nothing"]
-        )
-    )
+    delivery = draw(st.sampled_from(DELIVERIES))
     match delivery:
         case "whole":
             steps = (Step("send", answer),)
         case "twice":
             steps = (Step("send", answer * 2),)
+        case "late twin":
+            steps = (Step("send", answer), Step("pause", seconds=0.02), Step("send", answer))
         case "cut":
             steps = (Step("send", answer[: draw(st.integers(0, min(len(answer), 3000)))]),)
         case "late":

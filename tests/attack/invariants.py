@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -34,6 +35,7 @@ from ors_client import (
     ToolSpec,
     UnknownBlock,
 )
+from ors_client.evaluation import ChatModel
 
 from .grammar import KEY
 from .hostile import Attack, hostile
@@ -114,8 +116,8 @@ def is_list_of(*kinds: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, list) and all(isinstance(each, kinds) for each in value)
 
 
-async def use(url: str, findings: Findings, *, busy: bool = False) -> AsyncClient:
-    """Do everything that a program does with a server, as far as it lets one."""
+async def use(url: str, findings: Findings, *, busy: bool = False) -> int:
+    """Do everything that a program does with a server, as far as it lets one; return how many sessions it left."""
     client = AsyncClient(url, api_key=SECRET, timeout=TIMEOUTS, retry=RETRY, keepalive=PINGS, limits=LIMITS)
     async with anyio.create_task_group() as group:
         group.start_soon(burn if busy else watch, findings)
@@ -124,7 +126,7 @@ async def use(url: str, findings: Findings, *, busy: bool = False) -> AsyncClien
                 await _use(client, findings)
         finally:
             group.cancel_scope.cancel()
-    return client
+    return client.leaked_sessions
 
 
 async def burn(_: Findings) -> None:
@@ -145,8 +147,33 @@ async def watch(findings: Findings) -> None:
             findings.broken.append(f"the event loop stood still for {gap:.1f} s")
 
 
+async def _choose(client: AsyncClient, findings: Findings) -> None:
+    """Choose environments by name: what is listed under another name is not what was asked for."""
+    names = findings.values.get("list_environments")
+    if not is_list_of(str)(names) or len(listed := cast("list[str]", names)) < 2:
+        return
+    for name in (*listed[:3], f"me/{listed[-1]}"):
+        found = await findings.ask("name", client.environment(name).name, lambda value: isinstance(value, str))
+        if isinstance(found, str) and found.lower() != name.lower():
+            findings.broken.append(f"{name!r} gave {found!r}, of {listed}")
+
+
+async def ask_model(url: str, findings: Findings, *, busy: bool = False) -> int:
+    """Ask a model for a reply, which opens no session."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(burn if busy else watch, findings)
+        try:
+            async with ChatModel("m", f"{url}/v1", api_key=SECRET, attempts=2, first_delay=0.01, timeout=0.6) as model:
+                await findings.ask("reply", lambda: model.ask({"messages": []}), lambda value: value is not None)
+                findings.shown.append(repr(model))
+        finally:
+            group.cancel_scope.cancel()
+    return 0
+
+
 async def _use(client: AsyncClient, findings: Findings) -> None:
     await findings.ask("list_environments", client.list_environments, is_list_of(str))
+    await _choose(client, findings)
     environment = client.environment("counterenvironment")
     await findings.ask("list_splits", environment.list_splits, is_list_of(Split))
     await findings.ask("num_tasks", lambda: environment.num_tasks("train"), lambda value: isinstance(value, int))
@@ -183,7 +210,8 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
     began = time.monotonic()
     try:
         with hostile(upstream, what, replacing={KEY: SECRET.encode(), KEY.lower(): SECRET.encode()}) as seen:
-            client = anyio.run(partial(use, seen.url, findings, busy=what.busy), backend=backend)
+            whole = ask_model if what.endpoint == "completions" else use
+            leaked = anyio.run(partial(whole, seen.url, findings, busy=what.busy), backend=backend)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -205,7 +233,7 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
     # A server that says that a session is gone is believed, where it says so when the episode begins.
     gone = what.endpoint == "create" and what.says_gone
     if (left := seen.confirmed - seen.deleted - {""}) and not gone:
-        findings.broken.append(f"nobody asked to delete {left}; {client.leaked_sessions} are counted as left")
+        findings.broken.append(f"nobody asked to delete {left}; {leaked} are counted as left")
     return findings.broken
 
 
@@ -214,5 +242,5 @@ def honest(upstream: str) -> dict[str, object]:
     """Return what each operation returns where nobody attacks."""
     findings = Findings()
     anyio.run(use, upstream, findings)
-    assert findings.broken == []
+    assert findings.broken == [], findings.broken
     return findings.values

@@ -111,6 +111,11 @@ def test_dataset_is_the_same_for_the_same_seed_only(make_multi):
     assert one == same != other
 
 
+def test_weights_whose_sum_is_no_number_are_shares_as_well(make_multi):
+    rows = dataset_rows(make_multi("echo", "images", weights={"echo": 1.5e308, "images": 1.5e308}).train_dataset)
+    assert set(Counter(name for name, _ in rows).values()) <= {len(rows) // 2, (len(rows) + 1) // 2}
+
+
 def test_weights_are_the_shares_of_the_rows(make_multi):
     rows = dataset_rows(make_multi("echo", "images", weights={"echo": 2, "images": 5}).train_dataset)
     assert Counter(name for name, _ in rows) == {"echo": 2, "images": 5}

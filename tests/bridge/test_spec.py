@@ -69,11 +69,31 @@ def run_script(body, *arguments):
         ({"prompts": "row"}, ValueError, "'row'"),
         ({"reward": "first"}, ValueError, "'first'"),
         ({"on_failure": "zero"}, ValueError, "'zero'"),
+        ({"target": None}, ValueError, "may be unset"),
+        ({"target": 8000}, TypeError, "target .*8000"),
+        ({"indices": 3}, TypeError, r"indices=\[3\]"),
+        ({"retry": 3}, TypeError, r"retry .*RetryPolicy\(attempts="),
+        ({"retry": 0}, TypeError, "retry .*not 0"),
+        ({"timeout": 5}, TypeError, r"timeout .*Timeouts\(response=5\).*Timeouts\(call=5\)"),
+        ({"keepalive": 5}, TypeError, "keepalive .*KeepalivePolicy"),
+        ({"limits": {}}, TypeError, "limits .*Limits"),
+        ({"secrets": "x"}, TypeError, "secrets .*not str"),
+        ({"secrets": {"token": 3}}, TypeError, "'token'"),
+        ({"headers": "x"}, TypeError, "headers .*not str"),
+        ({"call_timeout": "30"}, TypeError, "call_timeout .*'30'"),
+        ({"episode_timeout": True}, TypeError, "episode_timeout .*True"),
+        ({"api_key": 3}, TypeError, "api_key .*not int"),
+        ({"toolset": ["a"]}, TypeError, "toolset .*not list"),
     ],
 )
 def test_spec_refuses_what_makes_no_sense_and_names_it(arguments, error, named):
     with pytest.raises(error, match=named):
         OpenRewardSpec(**{"target": NOWHERE, **arguments})
+
+
+def test_check_of_something_else_than_a_configuration_is_refused_before_a_server_is_asked():
+    with OpenRewardSpec(NOWHERE) as spec, pytest.raises(TypeError, match="GRPOConfig, not 'x'"):
+        spec.check("x")
 
 
 @pytest.mark.parametrize("target", ["Owner/Name", NOWHERE, Layout.single(NOWHERE), [NOWHERE, Layout.single(NOWHERE)]])

@@ -169,6 +169,26 @@ def test_check_of_a_server_without_call_ids_notes_that_calls_do_not_resume(ors, 
     assert any("can't be resumed" in note for note in report["notes"])
 
 
+def test_check_of_a_server_that_runs_a_resumed_call_anew_says_what_that_costs(ors, proxy: FaultProxy):
+    for run in ("1", "2"):
+        refused = f'event: task_id\ndata: {run}\n\nevent: end\ndata: {{"ok": false, "error": "no such tool"}}\n\n'
+        proxy.add(Rule("POST", "/call", ReplaceBody(refused.encode(), headers=_STREAM), times=1))
+    report = _report(ors("check", proxy.url, "--json"))
+    assert report["features"]["resume"] is False
+    assert any("taken twice" in note for note in report["notes"])
+    assert not any("ORS server" in hint for problem in report["problems"] for hint in problem["try"])
+
+
+def test_check_takes_a_name_with_a_slash_as_it_is_meant(ors, proxy: FaultProxy):
+    proxy.add(Rule("GET", "/list_environments", ReplaceBody('["ü/x"]'.encode()), times=None))
+    result = ors("check", proxy.url, "--env", "ü/x", "--json")
+    assert _report(result)["environments"][0]["name"] == "ü/x"
+    result = ors("check", proxy.url, "--env", "ü/x", "--sessions-url", f"{proxy.url}/elsewhere", "--json")
+    (problem,) = _report(result)["problems"]
+    assert "No environment named 'ü/x'" in problem["what"]
+    assert problem["try"] == ["Is 'ü/x' spelt as in the catalogue, owner and name?"]
+
+
 def test_check_sends_the_cut_call_once_and_then_its_id(ors, proxy: FaultProxy):
     ors("check", proxy.url)
     bodies = [json.loads(request.body) for request in proxy.find("POST", "/call")]

@@ -66,6 +66,18 @@ def test_replayed_call_comes_back_as_it_was_recorded():
     assert (won.text, won.reward, won.finished) == ("match", 1.0, True)
 
 
+@pytest.mark.parametrize("index", [-1, -3])
+def test_task_that_was_counted_from_the_end_is_replayed(index):
+    episodes = [episode(LOST, index=5, prompt="Another."), episode(WON, index=index)]
+    assert [won.text for won in answers(episodes, ("echo", {"text": "hello"}), index=index)] == ["match"]
+
+    async def play(environment, replay):
+        del replay
+        return await environment.num_tasks("train"), len(await environment.list_tasks("train"))
+
+    assert replayed(episodes, play) == (2, 2)
+
+
 def test_replayed_prompt_is_the_recorded_one():
     async def play(environment, replay):
         del replay

@@ -61,6 +61,15 @@ def test_url_from_an_unset_variable_is_refused(kind, url):
         kind(url)
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"secrets": "x"}, "secrets .*not str"), ({"secrets": {"a": 3}}, "'a'"), ({"toolset": 3}, "toolset .*not int")],
+)
+def test_option_of_a_session_of_the_wrong_kind_is_refused_before_it_is_entered(settings, named):
+    with Client("http://peer.test") as client, pytest.raises(TypeError, match=named):
+        client.environment("echo").session(TaskRef("train", 0), **settings)
+
+
 @pytest.mark.parametrize("kind", [AsyncClient, Client])
 @pytest.mark.parametrize(
     ("settings", "remedy"),
@@ -72,6 +81,9 @@ def test_url_from_an_unset_variable_is_refused(kind, url):
         ({"keepalive": 5}, r"keepalive .*KeepalivePolicy\(interval="),
         ({"limits": 2**20}, r"limits .*Limits\(result_bytes="),
         ({"transport": httpx.MockTransport(print)}, "transport .*lambda"),
+        ({"headers": "X-A: b"}, "headers .*not str"),
+        ({"max_sessions": "3"}, "max_sessions .*'3'"),
+        ({"api_key": 3}, "api_key .*not int"),
     ],
 )
 def test_setting_of_the_wrong_kind_is_refused_where_it_is_given(kind, settings, remedy):

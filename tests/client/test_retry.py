@@ -4,9 +4,11 @@ import time
 
 import pytest
 
-from ors_client import RetryPolicy, SessionLost, StatusError, Timeouts, TransportError
+from ors_client import OutcomeUnknown, RetryPolicy, SessionLost, StatusError, Timeouts, TransportError
 from ors_client._protocol.operations import Address, call, ping, version
 from ors_client._protocol.retry import FailedAttempt, RetryState, is_missing_route, judge_status, retry_after
+from ors_client.cli.hints import hints_for
+from ors_client.cli.options import ServerOptions
 
 SHORT = RetryPolicy(attempts=3, first_delay=0.5, jitter=0.0)
 
@@ -34,6 +36,21 @@ def test_fruitless_attempts_are_as_many_as_the_policy_says():
     assert [tries.after(unavailable(None), now=0.0) for _ in range(2)] == [0.5, 1.0]
     with pytest.raises(TransportError, match="after 3 attempts"):
         tries.after(unavailable(None), now=0.0)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FailedAttempt("nothing came for 60 seconds", delivered=True, silent="response"),
+        FailedAttempt("HTTP 504", delivered=True, status=504),
+    ],
+)
+def test_call_whose_answer_is_held_back_names_buffering_and_time_outs_of_proxies(failure):
+    operation = call(Address("echo"), "s", "echo", {})
+    tries = RetryState(operation, policy=SHORT, timeouts=Timeouts(), url="http://a.test", answered_before=True)
+    with pytest.raises(OutcomeUnknown, match=r"not repeated.*buffering.*read time-out") as caught:
+        tries.after(failure, now=0.0)
+    assert any("buffering" in hint for hint in hints_for(caught.value, ServerOptions("http://a.test")))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def check_columns(args: Any) -> None:
         )
 
 
+def check_configuration(args: Any) -> None:
+    """Raise `TypeError` unless `args` tells a trainer's batches."""
+    if not hasattr(args, "generation_batch_size") or not hasattr(args, "num_generations"):
+        raise TypeError(f"check takes the trainer's configuration, a GRPOConfig, not {args!r}.")
+
+
 def check_batch(tasks: int, args: Any) -> None:
     """Raise unless `tasks` fill at least one batch of a trainer with the configuration `args`."""
     prompts = args.generation_batch_size // args.num_generations
