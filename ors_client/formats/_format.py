@@ -25,6 +25,9 @@ class Format(ABC):
         tools: As the server lists them.
     """
 
+    _conversation_key = "messages"
+    """Where a request has the conversation."""
+
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         self.names = ToolNames(tools)
 
@@ -59,10 +62,6 @@ class Format(ABC):
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return blocks as the content of a user message."""
 
-    @abstractmethod
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        """Write messages, of which the first makes calls, and return all but the first."""
-
     def calls(self, reply: Any) -> list[ToolCall]:
         """Read the calls of a reply, under the server's names."""
         return tool_calls(self.reply(reply))
@@ -76,7 +75,17 @@ class Format(ABC):
         pairs = list(answered)
         calls: list[Block] = [ToolCallBlock(id=call.call_id, name=call.tool) for call, _ in pairs]
         results: list[Block] = [tool_result(call, outcome) for call, outcome in pairs]
-        return self._result_messages([Message(role="assistant", blocks=calls), Message(role="user", blocks=results)])
+        turn = Message(role="assistant", blocks=calls)
+        both = self._conversation([turn, Message(role="user", blocks=results)])
+        return both[len(self._conversation([turn])) :]
+
+    def _conversation(self, messages: Sequence[Message]) -> list[JSONObject]:
+        return cast("list[JSONObject]", self._request(messages)[self._conversation_key])
+
+    def _declare(self, spec: ToolSpec, schema: str) -> JSONObject:
+        """Return a tool's name, its description where it has one, and its schema under the provider's name for it."""
+        description = {"description": spec.description} if spec.description else {}
+        return {"name": self.names.alias(spec.name), **description, schema: parameters(spec)}
 
 
 def parameters(spec: ToolSpec) -> JSONObject:

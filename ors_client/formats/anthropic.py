@@ -23,12 +23,11 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    ToolSpec,
     UnknownBlock,
 )
 
 from ._calls import arguments_object, call_block
-from ._format import Format, format_detail, is_signed_by_other_format, items, parameters, unwrap_native, wrap_native
+from ._format import Format, format_detail, is_signed_by_other_format, items, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "anthropic"
@@ -44,7 +43,7 @@ class Anthropic(Format):
     @property
     def tools(self) -> list[JSONObject]:
         """`ToolParam`s."""
-        return [self._tool(spec) for spec in self.names.specs]
+        return [self._declare(spec, "input_schema") for spec in self.names.specs]
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `system` and `tools` where there are any."""
@@ -72,13 +71,6 @@ class Anthropic(Format):
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `TextBlockParam`s and `ImageBlockParam`s."""
         return _content(normalize_content(blocks, _CAPABILITIES))
-
-    def _tool(self, spec: ToolSpec) -> JSONObject:
-        description = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **description, "input_schema": parameters(spec)}
-
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self._request(messages)["messages"])[1:]
 
     def _write(self, message: Message) -> JSONObject:
         written: list[JSONObject] = []

@@ -25,12 +25,11 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    ToolSpec,
     UnknownBlock,
 )
 
 from ._calls import GENERATED_ID, arguments_object, call_block, tool_calls, tool_names_by_call_id
-from ._format import Format, format_detail, items, parameters, unwrap_native, wrap_native
+from ._format import Format, format_detail, items, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "google"
@@ -42,10 +41,13 @@ class Google(Format):
     A reply is `response.candidates[0].content.model_dump(exclude_none=True)`.
     """
 
+    _conversation_key = "contents"
+
     @property
     def tools(self) -> list[JSONObject]:
         """One `Tool` with a `FunctionDeclaration` for each tool, or none."""
-        declarations = [self._declaration(spec) for spec in self.names.specs]
+        # Not `parameters`, which is OpenAPI's smaller language.
+        declarations = [self._declare(spec, "parameters_json_schema") for spec in self.names.specs]
         return [{"function_declarations": declarations}] if declarations else []
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
@@ -82,14 +84,6 @@ class Google(Format):
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `Part`s."""
         return _parts(normalize_content(blocks, _CAPABILITIES))
-
-    def _declaration(self, spec: ToolSpec) -> JSONObject:
-        description = {"description": spec.description} if spec.description else {}
-        # Not `parameters`, which is OpenAPI's smaller language.
-        return {"name": self.names.alias(spec.name), **description, "parameters_json_schema": parameters(spec)}
-
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self._request(messages)["contents"])[1:]
 
     def _write(self, messages: Iterable[Message], tools: Mapping[str, str]) -> list[JSONObject]:
         contents: list[JSONObject] = []

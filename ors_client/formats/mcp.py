@@ -24,12 +24,11 @@ from ors_client._types import (
     ToolCallBlock,
     ToolOutput,
     ToolResultBlock,
-    ToolSpec,
     UnknownBlock,
 )
 
 from ._calls import ToolCall, arguments_object, call_block, tool_calls, tool_result
-from ._format import Format, items, parameters, unwrap_native, wrap_native
+from ._format import Format, items, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "mcp"
@@ -44,7 +43,7 @@ class MCP(Format):
     @property
     def tools(self) -> list[JSONObject]:
         """`Tool`s."""
-        return [self._tool(spec) for spec in self.names.specs]
+        return [self._declare(spec, "inputSchema") for spec in self.names.specs]
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `systemPrompt` and `tools` where there are any."""
@@ -96,13 +95,6 @@ class MCP(Format):
         """
         result = tool_result(ToolCall(tool=""), outcome)
         return {"content": self.content(result.blocks), "isError": result.is_error}
-
-    def _tool(self, spec: ToolSpec) -> JSONObject:
-        description = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **description, "inputSchema": parameters(spec)}
-
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return cast("list[JSONObject]", self._request(messages)["messages"])[1:]
 
     def _content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         written: list[JSONObject] = []

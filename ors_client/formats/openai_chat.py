@@ -29,7 +29,7 @@ from ors_client._types import (
 )
 
 from ._calls import arguments_text, call_block
-from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
+from ._format import Format, data_url, format_detail, items, split_data_url, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_chat"
@@ -71,7 +71,7 @@ class OpenAIChat(Format):
     @property
     def tools(self) -> list[JSONObject]:
         """`ChatCompletionFunctionToolParam`s, not strict: strict mode takes only a part of JSON Schema."""
-        return [{"type": "function", "function": self._function(spec)} for spec in self.names.specs]
+        return [{"type": "function", "function": self._declare(spec, "parameters")} for spec in self.names.specs]
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `tools` where there are any."""
@@ -106,13 +106,6 @@ class OpenAIChat(Format):
         """Return `ChatCompletionContentPartParam`s."""
         return [_part(block) for block in normalize_content(blocks, self._capabilities)]
 
-    def _function(self, spec: ToolSpec) -> JSONObject:
-        description = {"description": spec.description} if spec.description else {}
-        return {"name": self.names.alias(spec.name), **description, "parameters": parameters(spec)}
-
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return self._write(messages)[1:]
-
     def _supports_block(self, block: Block) -> bool:
         if isinstance(block, ReasoningBlock):
             return self._reasoning_field is not None or bool(_reasoning_fields(block))
@@ -132,13 +125,13 @@ class OpenAIChat(Format):
 
     def _with_history(self, messages: Sequence[Message]) -> list[Message]:
         """Leave out the reasoning that is not to be sent again."""
-        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        replies = [position for position, message in enumerate(messages) if message.role == "assistant"]
         kept = {"all": replies, "last": replies[-1:], "none": []}[self._reasoning_history]
         return [
             message
-            if message.role != "assistant" or place in kept
+            if message.role != "assistant" or position in kept
             else message.model_copy(update={"blocks": [each for each in message.blocks if each.type != "reasoning"]})
-            for place, message in enumerate(messages)
+            for position, message in enumerate(messages)
         ]
 
     def _assistant(self, blocks: Iterable[Block]) -> JSONObject:
@@ -204,8 +197,8 @@ def _reasoning_text(fields: JSONObject) -> str:
     """Return what people can read of it; some servers say the same in several fields."""
     details = [part.get("text") or part.get("summary") for part in items(fields.get("reasoning_details"))]
     said = [fields.get(name) for name in _REASONING_FIELDS[:2]]
-    told = [text for text in said if isinstance(text, str) and text]
-    return told[0] if told else "".join(text for text in details if isinstance(text, str))
+    texts = [text for text in said if isinstance(text, str) and text]
+    return texts[0] if texts else "".join(text for text in details if isinstance(text, str))
 
 
 def _call_fields(block: ToolCallBlock) -> JSONObject:

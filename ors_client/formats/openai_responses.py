@@ -22,12 +22,11 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    ToolSpec,
     UnknownBlock,
 )
 
 from ._calls import arguments_text, call_block
-from ._format import Format, data_url, format_detail, items, parameters, split_data_url, unwrap_native, wrap_native
+from ._format import Format, data_url, format_detail, items, split_data_url, unwrap_native, wrap_native
 from ._normalize import Capabilities, normalize_content, normalize_messages
 
 _NAME = "openai_responses"
@@ -39,10 +38,12 @@ class OpenAIResponses(Format):
     A reply is `[item.model_dump(exclude_none=True) for item in response.output]`, or the whole response dumped.
     """
 
+    _conversation_key = "input"
+
     @property
     def tools(self) -> list[JSONObject]:
         """`FunctionToolParam`s, not strict: strict mode takes only a part of JSON Schema, and is this API's default."""
-        return [self._function(spec) for spec in self.names.specs]
+        return [{"type": "function", **self._declare(spec, "parameters"), "strict": False} for spec in self.names.specs]
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `input`, and `tools` where there are any."""
@@ -80,14 +81,6 @@ class OpenAIResponses(Format):
     def content(self, blocks: Iterable[Block]) -> list[JSONObject]:
         """Return `ResponseInputContentParam`s."""
         return [_part(block) for block in normalize_content(blocks, _CAPABILITIES)]
-
-    def _function(self, spec: ToolSpec) -> JSONObject:
-        description = {"description": spec.description} if spec.description else {}
-        name = self.names.alias(spec.name)
-        return {"type": "function", "name": name, **description, "parameters": parameters(spec), "strict": False}
-
-    def _result_messages(self, messages: Sequence[Message]) -> list[JSONObject]:
-        return self._write(messages)[len(messages[0].blocks) :]
 
     def _write(self, messages: Sequence[Message]) -> list[JSONObject]:
         written: list[JSONObject] = []
