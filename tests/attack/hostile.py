@@ -82,7 +82,8 @@ class Hostile:
     Attributes:
         met: How many requests met the attack.
         calls: Calls that may have run: sent without a `task_id`, and not answered with "nothing ran".
-        confirmed: Ids of sessions that the client was given.
+        confirmed: Ids of sessions that the client was given, in time or too late.
+        used: Ids that it sent with a request, which it thus has.
         deleted: Ids that it asked to delete.
     """
 
@@ -91,6 +92,7 @@ class Hostile:
     met: int = 0
     calls: int = 0
     confirmed: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
 
 
@@ -158,6 +160,7 @@ class _Peer:
         seen, attack = self._seen, self._seen.attack
         endpoint = request.path.partition("?")[0].rpartition("/")[2]
         hit = endpoint == attack.endpoint and (attack.times is None or seen.met < attack.times)
+        seen.used.add(request.headers.get("x-session-id", ""))
         if endpoint in {"delete", "delete_session"}:
             seen.deleted.add(request.headers.get("x-session-id", ""))
         if endpoint == "call" and b'"task_id"' not in request.body and not (hit and attack.may_repeat):
