@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from ors_client.report import Estimate, Figures
 from ors_client.report._advice import advice
 from ors_client.report._figures import labels
+from ors_client.report._headline import Headline, headline
 
 from .output import milliseconds, one_line, out, printable, show
 
@@ -142,9 +144,31 @@ def reward_text(reward: float) -> str:
 
 
 def _rows(figures: Figures) -> list[tuple[str, str]]:
-    mean = "nothing was scored" if figures.mean_reward is None else reward_text(figures.mean_reward)
-    reward, passed = figures.reward(), figures.pass_rate(1)
-    coverage = "" if figures.coverage is None else f"{figures.coverage:.0%} ({figures.scored} of {figures.episodes})"
+    rows: list[tuple[str, str]] = []
+    for line in headline(figures):
+        rows += _SPELT.get(line.name, _plain)(figures, line)
+        if line.name == "calls":
+            rows += [*_replies(figures), ("tokens", _tokens(figures))]
+    return [(name, value) for name, value in rows if value]
+
+
+def _plain(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    del figures
+    return [(line.name, _number(line) + (f", {line.told}" if line.told else ""))]
+
+
+def _mean(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    value = "nothing was scored" if line.value is None else reward_text(line.value)
+    interval = f"{' to '.join(map(reward_text, line.interval))}, clustered by task" if line.interval else ""
+    return [(line.name, value), ("  95 %", interval), ("  unscored", _unscored(figures.unscored, line.without_score))]
+
+
+def _coverage(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    del figures
+    return [(line.name, "" if line.value is None else f"{line.value:.0%} ({line.told})")]
+
+
+def _passes(figures: Figures, line: Headline) -> list[tuple[str, str]]:
     curve = figures.pass_curve
     tasks = max((count for _, count in curve.values()), default=0)
     passes = ", ".join(
@@ -152,39 +176,41 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
         for k, (share, count) in curve.items()
     )
     every = {k: found for k in curve if k > 1 and (found := figures.pass_rate(k, every=True)) is not None}
-    rows = [
-        (
-            "episodes",
-            f"{figures.episodes:,}, of {_count(figures.num_tasks, 'task')}" if figures.tasks else str(figures.episodes),
-        ),
-        ("mean reward", mean),
-        (
-            "  95 %",
-            ""
-            if (bounds := _bounds(reward)) is None
-            else f"{' to '.join(map(reward_text, bounds))}, clustered by task",
-        ),
-        ("  unscored", _unscored(figures)),
-        ("coverage", coverage),
-        ("pass", f"{passes}  (reward {figures.passing:g} or more)" if passes else ""),
-        (
-            "  95 %",
-            "" if (bounds := _bounds(passed)) is None else f"@1 {' to '.join(f'{share:.1%}' for share in bounds)}",
-        ),
+    interval = f"@1 {' to '.join(f'{share:.1%}' for share in line.interval)}" if line.interval else ""
+    return [
+        ("pass", f"{passes}  ({line.told})" if passes else ""),
+        ("  95 %", interval),
         ("  all of k", ", ".join(f"^{k} {found.mean:.1%}" for k, found in every.items())),
-        ("calls", f"{figures.calls:,}"),
-        *_replies(figures),
-        ("tokens", _tokens(figures)),
-        ("seconds", "" if figures.median_seconds is None else f"{figures.median_seconds:.1f}, the median episode"),
     ]
-    return [(name, value) for name, value in rows if value]
 
 
-def _unscored(figures: Figures) -> str:
-    if not figures.without_score:
+def _seconds(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    del figures
+    return [("seconds", "" if line.value is None else f"{line.value:.1f}, the {line.name}")]
+
+
+def _broken(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    return [("broken", f"{_number(line)} by the infrastructure, {line.told}")] if figures.broken else []
+
+
+_SPELT: dict[str, Callable[[Figures, Headline], list[tuple[str, str]]]] = {
+    "mean reward": _mean,
+    "coverage": _coverage,
+    "pass@1": _passes,
+    "broken by infrastructure": _broken,
+    "median episode": _seconds,
+}
+
+
+def _number(line: Headline) -> str:
+    return "" if line.value is None else f"{line.value:,.0f}"
+
+
+def _unscored(counted: float | None, attempts: int) -> str:
+    if not attempts:
         return ""
-    how = "left out of the mean" if figures.unscored is None else f"counted as {figures.unscored:g}"
-    return f"{_count(figures.without_score, 'attempt')} without a score, {how}"
+    how = "left out of the mean" if counted is None else f"counted as {counted:g}"
+    return f"{_count(attempts, 'attempt')} without a score, {how}"
 
 
 def _replies(figures: Figures) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from ors_client.record import EpisodeRecord
 
 from ._charts import axis_bounds, bar, bins, line_chart
 from ._figures import FailureFigures, Figures, TaskKey, labels
+from ._headline import headline
 from ._intervals import Estimate, mean
 from ._output import write_page
 from ._reading import Sample, sample
@@ -24,6 +25,13 @@ from ._symptoms import symptom
 from ._text import PageBudget, duration, escape, number, percent
 from ._transcript import anchor, task_name, transcript
 
+_TILES = {"coverage": "coverage: share scored", "calls": "tool calls"}
+_SPELT: dict[str, Callable[[float | None], str]] = {
+    "count": lambda value: f"{value:,.0f}",
+    "reward": number,
+    "share": percent,
+    "seconds": duration,
+}
 _BINS = 60  # points of a curve: more would be noise at this width
 _TOOLS, _TASKS, _ENTRIES, _REASONS = 25, 12, 25, 40
 _LINKS = 6  # to transcripts, from one row
@@ -110,24 +118,18 @@ def _first_names(names: Iterable[str]) -> str:
 
 
 def _tiles(figures: Figures) -> str:
-    reward, first = figures.reward(), figures.pass_rate(1)
-    tiles = [
-        (f"{figures.episodes:,}", "episodes", ""),
-        (number(figures.mean_reward), "mean reward", _small_print(_interval(reward, number), _unscored(figures))),
-        (percent(figures.coverage), "coverage: share scored", ""),
-        (
-            percent(None if first is None else first.mean),
-            f"pass@1: reward of {figures.passing:g} or more",
-            _small_print(_interval(first, percent)),
-        ),
-        (f"{figures.broken:,}", "broken by infrastructure" + ", in no mean" * bool(figures.broken), ""),
-        (f"{figures.calls:,}", "tool calls", ""),
-        (duration(figures.median_seconds), "median episode", ""),
-    ]
-    shown = "".join(
-        f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span>{more}</div>'
-        for value, name, more in tiles
-    )
+    shown = ""
+    for line in headline(figures):
+        title = _TILES.get(line.name, line.name)
+        more: list[str] = []
+        if line.name in {"pass@1", "broken by infrastructure"} and line.told:
+            title += f"{': ' if line.unit == 'share' else ', '}{line.told}"
+        if line.interval is not None:
+            more.append(_between(line.interval, _SPELT[line.unit]))
+        if line.without_score:
+            more.append(_unscored(figures))
+        value = escape(_SPELT[line.unit](line.value))
+        shown += f'<div class="tile"><b>{value}</b><span>{escape(title)}</span>{_small_print(*more)}</div>'
     return f'<div class="tiles">{shown}</div>'
 
 
@@ -143,7 +145,11 @@ def _interval(found: Estimate | None, format_value: Callable[[float], str]) -> s
     """Return a mean's interval in words, or nothing where there is none."""
     if found is None or found.interval is None:
         return ""
-    low, high = map(format_value, found.interval)
+    return _between(found.interval, format_value)
+
+
+def _between(interval: tuple[float, float], format_value: Callable[[float], str]) -> str:
+    low, high = map(format_value, interval)
     return f"95 % interval {low} to {high}"
 
 

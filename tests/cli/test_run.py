@@ -108,7 +108,9 @@ def test_conversation_with_images_is_recorded_whole(run, ours, tmp_path):
     (episode,) = episodes(tmp_path)
     assert [block["type"] for block in episode.messages[0]["blocks"]] == ["text", "image"]
     assert (episode.status, episode.said) == ("unscored", "hello")
-    assert "unscored: the model answered in words and called no tool" in " ".join(result.stdout.split())
+    assert "unscored: the environment gave no reward; the model answered in words and called no tool" in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_final_message_is_handed_to_the_terminal_tool(run, ours, tmp_path):
