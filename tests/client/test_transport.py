@@ -2,13 +2,19 @@
 
 import anyio
 import pytest
+import uvicorn
 
 from ors_client._config import Timeouts
+from ors_client._http.backends import IDLE_SECONDS
 from ors_client._http.deadline import Loop
 from ors_client._http.transport import _AttemptDeadline
 from ors_client._protocol.operations import ping
 
 pytestmark = pytest.mark.anyio
+
+
+def test_idle_connection_is_given_up_before_the_servers_of_the_field_do():
+    assert uvicorn.Config("app").timeout_keep_alive > IDLE_SECONDS
 
 
 async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit():

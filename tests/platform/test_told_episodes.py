@@ -4,6 +4,7 @@ import httpx
 import pytest
 from platforms import NAME, forget_rollouts, platform, variables
 
+from fixtures.proxy import FaultProxy
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
 from ors_client.record import CallRecord, EpisodeRecord
 from trl_bridge import OpenRewardSpec
@@ -49,6 +50,16 @@ def test_episode_is_told_from_its_prompt_to_its_end(server):
     assert (call["type"], call["name"], call["callId"]) == ("tool_call", "ask", result["callId"])
     assert result["content"] == "beta: beta-train-0"
     assert end["rollout_info"]["task_index"] == 0
+
+
+def test_ids_that_anybody_may_read_are_asked_for_without_the_key(server, monkeypatch):
+    with FaultProxy(server.urls[0]) as proxy:
+        monkeypatch.setenv("OPENREWARD_API_URL", proxy.url)
+        play(server, "ask", env_name="beta", rollouts="run")
+        asked = [*proxy.find("GET", f"/v1/environments/{NAME}"), *proxy.find("GET", "/variants")]
+        told_with = proxy.find("POST")
+    assert [request.header("Authorization") for request in asked] == [None, None]
+    assert any(request.header("Authorization") for request in told_with)
 
 
 def test_episode_is_told_without_its_secrets(server):
