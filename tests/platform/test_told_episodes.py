@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from platforms import NAME, forget_rollouts, platform, variables
+from platforms import KEY, NAME, forget_rollouts, platform, variables
 
 from fixtures.proxy import FaultProxy
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
@@ -57,9 +57,9 @@ def test_ids_that_anybody_may_read_are_asked_for_without_the_key(server, monkeyp
         monkeypatch.setenv("OPENREWARD_API_URL", proxy.url)
         play(server, "ask", env_name="beta", rollouts="run")
         asked = [*proxy.find("GET", f"/v1/environments/{NAME}"), *proxy.find("GET", "/variants")]
-        told_with = proxy.find("POST")
-    assert [request.header("Authorization") for request in asked] == [None, None]
-    assert any(request.header("Authorization") for request in told_with)
+        uploads = proxy.find("POST", "/v1/rollouts")
+    assert [request.header("X-API-Key") for request in asked] == [None, None]
+    assert {request.header("X-API-Key") for request in uploads} == {KEY}
 
 
 def test_episode_is_told_without_its_secrets(server):
