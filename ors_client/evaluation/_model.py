@@ -329,7 +329,8 @@ class ChatModel:
             message = _object(choice["message"])
         except (LookupError, TypeError):
             raise self._no_completion(content) from None
-        reason = choice.get("finish_reason")
+        ended = choice.get("finish_reason")
+        reason = ended if isinstance(ended, str) else None
         if reason in _INTERRUPTED:
             raise _RetryableFailure(f"the reply ended with finish_reason {reason!r}")
         usage = completion.get("usage")
@@ -338,7 +339,7 @@ class ChatModel:
         return Reply(
             message,
             {name: count for name in names if isinstance(count := counts.get(name), int)},
-            reason if isinstance(reason, str) else None,
+            reason,
         )
 
     def _describe_status(self, status: int, content: bytes | bytearray) -> str:

@@ -61,6 +61,8 @@ def episodes():
             reward=0.12345 if index % 3 == 0 else None,
             failure="The session is gone." if index % 3 == 2 else None,
             calls=[calls[index % 5]],
+            said="<tool_call>{}</tool_call>" if index == 1 else None,
+            finish_reasons=["tool_calls", "content_filter: PROHIBITED_CONTENT"],
             seconds=1.0,
         )
         for model in ("a-model-with-quite-a-long-name", "gpt")

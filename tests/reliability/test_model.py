@@ -10,7 +10,7 @@ from hostile_server import HostileServer, answer, dripping
 
 from ors_client import AsyncClient, RetryPolicy, TransportError
 from ors_client._protocol.retry import backoff
-from ors_client.evaluation import ChatModel, ModelError
+from ors_client.evaluation import ChatModel, ModelError, Reply
 
 KEY = "sk-secret123"
 
@@ -22,7 +22,7 @@ def ask(url: str, backend: str, **options: Any) -> ModelError:
     """Ask once, and return what it raised."""
 
     async def main() -> ModelError:
-        async with ChatModel("m", f"{url}/v1", attempts=1, **options) as model:
+        async with ChatModel("m", f"{url}/v1", **{"attempts": 1, **options}) as model:
             with anyio.fail_after(15), pytest.raises(ModelError) as caught:
                 await model.ask({"messages": []})
         return caught.value
@@ -48,6 +48,31 @@ def test_packed_reply_is_refused_before_it_is_unpacked(backend: str) -> None:
 def test_reply_of_too_many_items_is_refused(backend: str) -> None:
     with HostileServer(completions=lambda _: [answer(b"[" + b"0," * 2**20 + b"0]")]) as server:
         assert "too many items" in str(ask(server.url, backend))
+
+
+def test_wait_that_an_endpoint_asks_for_is_kept_and_one_without_end_is_none(backend: str) -> None:
+    asked: list[object] = []
+
+    def busy(request: object) -> list[bytes]:
+        asked.append(request)
+        return [answer({"error": "busy"}, status=429, headers="Retry-After: 3600\r\n")]
+
+    with HostileServer(completions=busy) as server:
+        error = ask(server.url, backend, attempts=5)
+    assert len(asked) == 1
+    assert "with a Retry-After of 3600 seconds" in error.message
+
+
+@pytest.mark.parametrize("reason", [None, ["stop"], 3])
+def test_end_of_a_reply_that_is_no_word_is_none(backend: str, reason: object) -> None:
+    reply = {"choices": [{"message": {"role": "assistant", "content": "Hi."}, "finish_reason": reason}]}
+
+    async def main(url: str) -> Reply:
+        async with ChatModel("m", f"{url}/v1") as model:
+            return await model.ask({"messages": []})
+
+    with HostileServer(completions=lambda _: [answer(reply)]) as server:
+        assert anyio.run(main, server.url, backend=backend).finish_reason is None
 
 
 @pytest.mark.parametrize("written", [KEY, f"{KEY} ", f"\t{KEY}\r\n"])
