@@ -10,6 +10,7 @@ import difflib
 import functools
 import inspect
 import operator
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, TaskRef, Timeouts
-from ors_client._shared import Secrets, check_headers, check_kinds, check_numbers, check_texts, secret_values
+from ors_client._shared import (
+    Secrets,
+    check_headers,
+    check_kinds,
+    check_numbers,
+    check_texts,
+    read_task_file,
+    secret_values,
+)
 
 from ._scoring import Scoring
 
@@ -201,7 +210,11 @@ def _checked_url(target: str | Layout) -> None:
         Layout.single(target)  # raises where a client would, but when the mistake is made
 
 
-def check_choice(num_tasks: int | None, indices: Sequence[int] | None) -> None:
+Indices = Sequence[int] | str | os.PathLike[str]
+"""Tasks by their numbers, or a file that names them."""
+
+
+def check_choice(num_tasks: int | None, indices: Indices | None) -> None:
     """Raise where both ways to choose tasks are taken."""
     if num_tasks is not None and indices is not None:
         raise ValueError(f"num_tasks={num_tasks!r} and indices={indices!r} both choose tasks; pass one of them.")
@@ -214,10 +227,22 @@ def checked_count(num_tasks: int | None) -> int | None:
     return num_tasks
 
 
-def checked_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the indices of tasks as they were given; raise unless each can be one."""
+def checked_indices(
+    indices: Indices | None, *, split: str | None = None, environment: str | None = None
+) -> tuple[int, ...] | None:
+    """Return the indices of tasks as they were given, or as a file names them; raise unless each can be one.
+
+    Args:
+        indices: The numbers, or the file.
+        split: That is asked for; a file of another's tasks is an error.
+        environment: Likewise.
+    """
     if indices is None:
         return None
+    if isinstance(indices, str | os.PathLike):
+        file = read_task_file(indices)
+        file.require(split=split, environment=environment)
+        return tuple(file.indices)
     if not isinstance(indices, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         raise TypeError(f"indices takes several integers, not {indices!r}; write indices=[{indices!r}].")
     chosen = tuple(indices)

@@ -35,7 +35,16 @@ from ._rollout.environment import EnvironmentFactory
 from ._runtime.discovery import Capabilities, discover_tools, fetch_prompts, fetch_tasks, look_up_capabilities, sample
 from ._runtime.runtime import connect
 from ._scoring import OnFailure, Reduction, Scoring
-from ._settings import Prompts, Settings, check_choice, checked_count, checked_indices, parse_target, suggest_names
+from ._settings import (
+    Indices,
+    Prompts,
+    Settings,
+    check_choice,
+    checked_count,
+    checked_indices,
+    parse_target,
+    suggest_names,
+)
 from ._trainer.batch import check_batch, check_columns, check_configuration, check_trainer
 from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
@@ -60,7 +69,8 @@ class OpenRewardSpec:
             environment: sessions are spread over them.
         num_tasks: Train on the first so many tasks; `None` on all.
         split: The split that they are taken from.
-        indices: Train on these tasks instead. Negative ones count from the end.
+        indices: Train on these tasks instead. Negative ones count from the end. A path is that of a file of tasks, as
+            `ors profile` writes it, or of a JSON list.
         api_key: For the servers of `target` alone.
         secrets: For the environment. A catalogue environment gets the key as `api_key` unless this is given.
         env_name: The environment's name on a server with several.
@@ -149,7 +159,7 @@ class OpenRewardSpec:
         *,
         num_tasks: int | None = None,
         split: str = "train",
-        indices: Sequence[int] | None = None,
+        indices: Indices | None = None,
         api_key: str | None = None,
         secrets: Secrets | None = None,
         env_name: str | None = None,
@@ -195,7 +205,7 @@ class OpenRewardSpec:
         if rollouts is not None and not all(server is None or isinstance(server, Layout) for server in servers):
             raise ValueError(f"rollouts={rollouts!r} tells the catalogue, and the target is not in it; leave it out.")
         self._num_tasks = checked_count(num_tasks)
-        self._indices = checked_indices(indices)
+        self._indices = checked_indices(indices, split=split, environment=name)
         self._include_metadata = include_metadata
         self._discover_task_tools = discover_task_tools
         self._discovery_index = task_tools_discovery_index
@@ -267,7 +277,7 @@ class OpenRewardSpec:
             "fingerprint": fingerprint(self._tasks),
         }
 
-    def dataset(self, split: str, *, num_tasks: int | None = None, indices: Sequence[int] | None = None) -> Dataset:
+    def dataset(self, split: str, *, num_tasks: int | None = None, indices: Indices | None = None) -> Dataset:
         """Return the dataset of another split, for evaluation; the environments serve it as well.
 
         Args:
@@ -280,7 +290,7 @@ class OpenRewardSpec:
         """
         check_choice(num_tasks, indices)
         if indices is not None:
-            return self._build(self._fetch(split, num_tasks=None, indices=checked_indices(indices)))
+            return self._build(self._fetch(split, num_tasks=None, indices=checked_indices(indices, split=split)))
         return self._build(self._fetch(split, num_tasks=checked_count(num_tasks) or self._num_tasks, indices=None))
 
     @cached_property

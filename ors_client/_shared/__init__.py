@@ -10,6 +10,7 @@ from .block_recorder import BlockRecorder, is_one_text
 from .block_text import flatten, images_absent, placeholder, plain_text
 from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
 from .json_schema import SchemaResolver, mapping, sequence
+from .task_file import read_task_file
 
 __all__ = [
     "REFUSALS",
@@ -33,6 +34,7 @@ __all__ = [
     "mapping",
     "placeholder",
     "plain_text",
+    "read_task_file",
     "refusal_text",
     "secret_values",
     "sequence",

@@ -5,8 +5,10 @@ import typer
 from .check import check
 from .command import command
 from .compare import compare_records
+from .export import export
 from .listing import envs, prompt, splits, tasks, tools
 from .play import play
+from .profile import profile
 from .replay import replay
 from .report import report
 from .run import run
@@ -30,4 +32,6 @@ app.command()(command(play))
 app.command()(command(run))
 app.command()(command(report))
 app.command("compare")(command(compare_records))
+app.command()(command(profile))
+app.command()(command(export))
 app.command()(command(replay))

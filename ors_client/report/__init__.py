@@ -8,16 +8,20 @@ from ._compare import Comparison, compare
 from ._figures import Figures, ToolFigures, pass_at, pass_hat
 from ._intervals import Estimate
 from ._page import write_report
+from ._profile import Profile, TaskRate, profile
 from ._reading import summarise
 
 __all__ = [
     "Comparison",
     "Estimate",
     "Figures",
+    "Profile",
+    "TaskRate",
     "ToolFigures",
     "compare",
     "pass_at",
     "pass_hat",
+    "profile",
     "summarise",
     "write_report",
 ]

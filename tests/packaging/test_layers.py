@@ -33,6 +33,7 @@ SHARED = [
     "mapping",
     "placeholder",
     "plain_text",
+    "read_task_file",
     "refusal_text",
     "secret_values",
     "sequence",

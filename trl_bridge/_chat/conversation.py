@@ -40,7 +40,12 @@ def as_chat(value: object, role: str) -> Chat:
 
 
 def to_chat(
-    messages: Iterable[Message], *, aliases: Mapping[str, str], images: bool, max_chars: int | None = None
+    messages: Iterable[Message],
+    *,
+    aliases: Mapping[str, str],
+    images: bool,
+    max_chars: int | None = None,
+    empty: str = "(no output)",
 ) -> Chat:
     """Turn a conversation into the messages that a chat template takes.
 
@@ -49,6 +54,7 @@ def to_chat(
         aliases: From the server's name of a tool to the one that the model calls it by.
         images: Whether the model sees images; if not, a marker stands for them.
         max_chars: The longest content of one message.
+        empty: Stands for the text of a result without any.
     """
     chat: Chat = []
     called: dict[str, str] = {}
@@ -65,7 +71,7 @@ def to_chat(
                 reasoning.append(block.text)
                 field = str((block.detail or {}).get(_FIELD, field))
             elif isinstance(block, ToolResultBlock):
-                content = to_content(block.blocks, images=images, max_chars=max_chars).value
+                content = to_content(block.blocks, images=images, max_chars=max_chars, empty=empty).value
                 chat.append({"role": "tool", "name": called.get(block.tool_call_id, ""), "content": content})
             else:
                 rest.append(block)

@@ -170,6 +170,11 @@ def _with_positional(
     return {**given, **kwargs}
 
 
+def tool_schema(spec: ToolSpec, name: str) -> dict[str, Any]:
+    """Return a tool as chat templates take it, under the name that the model calls it by."""
+    return _bound(spec, name).schema
+
+
 def _bound(spec: ToolSpec, name: str) -> BoundTool:
     shown = {escape_surrogates(parameter.name): parameter.name for parameter in parameters(spec.input_schema)}
     spelt = {spelling: shown[own] for own, spelling in _spellings(shown).items()}

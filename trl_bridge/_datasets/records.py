@@ -1,0 +1,351 @@
+"""Records -> datasets for TRL's offline trainers: what a model wrote in episodes that went well, or better than others.
+
+Rows are what the model saw, under the names by which it called the tools. What must not be learnt from is left out and
+counted: episodes that the infrastructure broke, that were not scored, that a budget cut, or whose words are not known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ors_client import Block, Message, TextBlock, ToolResultBlock, ToolSpec
+from ors_client._shared import flatten, get_logger
+from ors_client.formats import OpenAIChat
+from ors_client.record import EpisodeRecord, ToolsRecord, read
+from trl_bridge._chat.conversation import Chat, to_chat
+from trl_bridge._chat.tools import tool_schema
+
+if TYPE_CHECKING:
+    from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+logger = get_logger(__name__)
+
+Images = Literal["refuse", "text"]
+Row = dict[str, Any]
+
+
+def sft_dataset(
+    record: str | os.PathLike[str],
+    *,
+    min_reward: float = 1.0,
+    best: int | None = None,
+    per_task: int | None = None,
+    drop_cut: bool = True,
+    images: Images = "refuse",
+) -> Dataset:
+    """Make a dataset for TRL's `SFTTrainer` of the episodes that went well: `messages` and `tools`.
+
+    Args:
+        record: The file, as `ors run` and `OpenRewardSpec(record=...)` write it.
+        min_reward: The least reward of an episode that is learnt from.
+        best: So many of a task's episodes, those with the highest rewards.
+        per_task: At most so many rows of a task.
+        drop_cut: Whether episodes that a budget cut are left out.
+        images: What becomes of episodes with images: `"refuse"` raises, as TRL renders such rows without their tools;
+            `"text"` puts a text in the place of each.
+
+    Raises:
+        OSError: The record can't be read.
+        ValueError: It holds no such episode, or one with images.
+    """
+    return dataset(sft_rows(Selection.of(record, best, per_task, drop_cut, images), min_reward=min_reward))
+
+
+def preference_dataset(
+    record: str | os.PathLike[str],
+    *,
+    min_gap: float = 0.5,
+    best: int | None = None,
+    per_task: int | None = None,
+    drop_cut: bool = True,
+    images: Images = "refuse",
+) -> Dataset:
+    """Make a dataset for TRL's `DPOTrainer` of attempts at one task: `prompt`, `chosen`, `rejected` and `tools`.
+
+    The best attempt is paired with the worst, the next with the next; each is in one pair.
+
+    Args:
+        record: See `sft_dataset`, as for the rest.
+        min_gap: By how much the rewards of a pair differ at least.
+        best: So many of a task's attempts, those with the highest rewards, can be chosen.
+        per_task: At most so many pairs of a task.
+        drop_cut: Whether episodes that a budget cut are left out.
+        images: What becomes of episodes with images.
+
+    Raises:
+        OSError: The record can't be read.
+        ValueError: It holds no such pair, or an episode with images.
+    """
+    return dataset(preference_rows(Selection.of(record, best, per_task, drop_cut, images), min_gap=min_gap))
+
+
+def kto_dataset(
+    record: str | os.PathLike[str],
+    *,
+    min_reward: float = 1.0,
+    best: int | None = None,
+    per_task: int | None = None,
+    drop_cut: bool = True,
+    images: Images = "refuse",
+) -> Dataset:
+    """Make a dataset for TRL's `KTOTrainer` of all attempts: `prompt`, `completion`, `label` and `tools`.
+
+    Args:
+        record: See `sft_dataset`, as for the rest.
+        min_reward: The reward from which an episode's label is true.
+        best: So many of a task's episodes, those with the highest rewards.
+        per_task: At most so many rows of a task.
+        drop_cut: Whether episodes that a budget cut are left out.
+        images: What becomes of episodes with images.
+
+    Raises:
+        OSError: The record can't be read.
+        ValueError: It holds no such episode, or one with images.
+    """
+    return dataset(kto_rows(Selection.of(record, best, per_task, drop_cut, images), min_reward=min_reward))
+
+
+@dataclass(slots=True)
+class Selection:
+    """The episodes of a record that can be learnt from.
+
+    Args:
+        rollouts: In the record's order.
+        best: See `sft_dataset`.
+        per_task: Likewise.
+        left_out: How many episodes were left out, by the reason.
+    """
+
+    rollouts: list[Rollout]
+    best: int | None = None
+    per_task: int | None = None
+    left_out: Counter[str] = field(default_factory=Counter[str])
+
+    @classmethod
+    def of(
+        cls,
+        record: str | os.PathLike[str],
+        best: int | None,
+        per_task: int | None,
+        drop_cut: bool,  # noqa: FBT001 - given by name where users are
+        images: Images,
+    ) -> Selection:
+        """Read a record.
+
+        Raises:
+            OSError: It can't be read.
+            ValueError: An option makes no sense, or an episode has images.
+        """
+        for name, number in (("best", best), ("per_task", per_task)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is a positive number or None, not {number!r}.")
+        if images not in {"refuse", "text"}:
+            raise ValueError(f"images is 'refuse' or 'text', not {images!r}.")
+        rollouts: list[Rollout] = []
+        left_out: Counter[str] = Counter()
+        with_images = 0
+        for episode in read(record):
+            reason = _unfit(episode, drop_cut=drop_cut)
+            if reason is not None:
+                left_out[reason] += 1
+                continue
+            messages = [Message.model_validate(message) for message in _conversation(episode)]
+            with_images += any(block.type == "image" for message in messages for block in flatten(message.blocks))
+            rollouts.append(_rollout(episode, messages))
+        if with_images and images == "refuse":
+            count = "1 episode has" if with_images == 1 else f"{with_images} episodes have"
+            raise ValueError(
+                f"{count} images, and TRL renders rows with images without their tools. To put a text in the place of "
+                "each image: images='text' (--images text)."
+            )
+        return cls(rollouts, best, per_task, left_out)
+
+    def tasks(self) -> list[list[Rollout]]:
+        """Return the episodes of each task, the best first; equal ones stay in the record's order."""
+        found: defaultdict[str, list[Rollout]] = defaultdict(list)
+        for rollout in self.rollouts:
+            found[rollout.task].append(rollout)
+        return [sorted(rollouts, key=lambda rollout: -rollout.reward) for rollouts in found.values()]
+
+    def chosen(self) -> list[Rollout]:
+        """Return the episodes after `best` and `per_task`, in the record's order."""
+        kept = {id(rollout) for rollouts in self.tasks() for rollout in rollouts[: self.best][: self.per_task]}
+        self.left_out["beyond the best or the most of a task"] += len(self.rollouts) - len(kept)
+        return [rollout for rollout in self.rollouts if id(rollout) in kept]
+
+    def some(self, rows: list[Row]) -> list[Row]:
+        """Return rows; tell what was left out.
+
+        Raises:
+            ValueError: There are none.
+        """
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.most_common() if count)
+        if not rows:
+            raise ValueError(f"The record has no episode for this. Left out: {reasons or 'none'}.")
+        if reasons:
+            logger.info("Episodes that were left out: %s.", reasons)
+        return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One episode as a chat.
+
+    Args:
+        task: Of which task, with this prompt and these tools.
+        reward: What it came to.
+        prompt: What the model was shown first.
+        completion: What followed.
+        tools: As the model was told of them.
+    """
+
+    task: str
+    reward: float
+    prompt: Chat
+    completion: Chat
+    tools: list[dict[str, Any]]
+
+
+def sft_rows(selection: Selection, *, min_reward: float = 1.0) -> list[Row]:
+    """Return the rows of `sft_dataset`."""
+    good = [rollout for rollout in selection.rollouts if rollout.reward >= min_reward]
+    selection.left_out[f"with a reward below {min_reward:g}"] += len(selection.rollouts) - len(good)
+    selection.rollouts = good
+    return selection.some(
+        [{"messages": [*rollout.prompt, *rollout.completion], "tools": rollout.tools} for rollout in selection.chosen()]
+    )
+
+
+def preference_rows(selection: Selection, *, min_gap: float = 0.5) -> list[Row]:
+    """Return the rows of `preference_dataset`."""
+    if min_gap <= 0:
+        raise ValueError(f"min_gap is a positive number, not {min_gap!r}: of equal attempts none is preferred.")
+    rows: list[Row] = []
+    paired = 0
+    for rollouts in selection.tasks():
+        pairs = [
+            (high, low)
+            for high, low in zip(rollouts[: len(rollouts) // 2], reversed(rollouts), strict=False)
+            if high.reward - low.reward >= min_gap
+        ][: selection.best][: selection.per_task]
+        paired += 2 * len(pairs)
+        rows += [
+            {"prompt": high.prompt, "chosen": high.completion, "rejected": low.completion, "tools": high.tools}
+            for high, low in pairs
+        ]
+    selection.left_out["without a partner"] += len(selection.rollouts) - paired
+    return selection.some(rows)
+
+
+def kto_rows(selection: Selection, *, min_reward: float = 1.0) -> list[Row]:
+    """Return the rows of `kto_dataset`."""
+    return selection.some(
+        [
+            {
+                "prompt": rollout.prompt,
+                "completion": rollout.completion,
+                "label": rollout.reward >= min_reward,
+                "tools": rollout.tools,
+            }
+            for rollout in selection.chosen()
+        ]
+    )
+
+
+def record_table(record: str | os.PathLike[str]) -> Dataset:
+    """Make a table of a record, a row for each episode; what is nested stands there as JSON text.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It holds no episode.
+    """
+    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `dataset`
+
+    rows = [_flat(episode) for episode in read(record)]
+    if not rows:
+        raise ValueError("The record has no episode.")
+    make: Any = datasets.Dataset
+    return make.from_list(rows)
+
+
+def dataset(rows: Sequence[Row]) -> Dataset:
+    """Make a dataset in which each message and each tool comes back as it was, with no key of another's."""
+    # Imported here since it takes a second, which importing the bridge should not.
+    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+    def feature(value: object) -> Any:
+        if isinstance(value, list):
+            return datasets.List(datasets.Json())
+        return datasets.Value("bool")
+
+    features = datasets.Features({name: feature(value) for name, value in rows[0].items()})
+    make: Any = datasets.Dataset
+    return make.from_list(list(rows), features=features)
+
+
+def _unfit(episode: EpisodeRecord, *, drop_cut: bool) -> str | None:
+    if episode.status.startswith("failed"):
+        return "failed"
+    if drop_cut and episode.status.startswith("cut"):
+        return "cut"
+    if episode.reward is None:
+        return "not scored"
+    if episode.tools is None or episode.opening is None:
+        return "without the model's words"
+    return None
+
+
+def _conversation(episode: EpisodeRecord) -> list[dict[str, Any]]:
+    followed = episode.conversation[len(episode.opening_messages) :]
+    return [*(episode.shown if episode.shown is not None else episode.opening_messages), *followed]
+
+
+def _rollout(episode: EpisodeRecord, messages: list[Message]) -> Rollout:
+    tools = episode.tools or ToolsRecord()
+    shown = len(messages) - (len(episode.conversation) - len(episode.opening_messages))
+    in_training = episode.run is not None and episode.run.kind == "training"
+    empty = "(no output)" if in_training else ""
+    messages = [message.model_copy(update={"blocks": list(_said(message.blocks))}) for message in messages]
+    aliases = dict(tools.names)
+    prompt = to_chat(messages[:shown], aliases=aliases, images=False, empty=empty)
+    whole = to_chat(messages, aliases=aliases, images=False, empty=empty)
+    described = _tools(tools, in_training=in_training)
+    place = (episode.environment, episode.split, episode.index)
+    return Rollout(
+        task=json.dumps([place, prompt, described], sort_keys=True),
+        reward=cast("float", episode.reward),
+        prompt=prompt,
+        completion=whole[len(prompt) :],
+        tools=described,
+    )
+
+
+def _said(blocks: Iterable[Block]) -> Iterable[Block]:
+    """Yield blocks; a result that is an error says so in its text, as in the requests of an evaluation."""
+    for block in blocks:
+        if isinstance(block, ToolResultBlock) and block.is_error:
+            yield block.model_copy(update={"blocks": [TextBlock(text="[error]"), *block.blocks]})
+        else:
+            yield block
+
+
+def _tools(tools: ToolsRecord, *, in_training: bool) -> list[dict[str, Any]]:
+    if not in_training:
+        return OpenAIChat(tools.tools).tools
+    return [tool_schema(spec, tools.names.get(spec.name, spec.name)) for spec in _once(tools.tools)]
+
+
+def _once(specs: Iterable[ToolSpec]) -> list[ToolSpec]:
+    return list({spec.name: spec for spec in specs}.values())
+
+
+def _flat(episode: EpisodeRecord) -> Row:
+    fields: Row = dict.fromkeys(EpisodeRecord.model_fields)
+    fields |= episode.model_dump(mode="json") | {"messages": episode.conversation}
+    scalars = (type(None), str, bool, int, float)
+    return {name: value if isinstance(value, scalars) else json.dumps(value) for name, value in fields.items()}
