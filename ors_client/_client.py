@@ -177,7 +177,7 @@ class AsyncClient:
         return list(await self._open().names(deployment))
 
     async def server_version(self, deployment: str | None = None) -> str | None:
-        """Return the version that the server tells, or `None` where it tells none.
+        """Return the server's version, or `None` where it has no such route.
 
         Args:
             deployment: "owner/name" of the catalogue.

@@ -148,7 +148,7 @@ class Client:
 
     @property
     def rollouts(self) -> Rollouts:
-        """The rollouts that the catalogue is told of; see `AsyncClient.rollouts`.
+        """The rollouts that are uploaded to the catalogue; see `AsyncClient.rollouts`.
 
         Raises:
             ClientStateError: The client was never open.
@@ -164,7 +164,7 @@ class Client:
         return self._run(self._client.list_environments, deployment)
 
     def server_version(self, deployment: str | None = None) -> str | None:
-        """Return the version that the server tells, or `None` where it tells none.
+        """Return the server's version, or `None` where it has no such route.
 
         Args:
             deployment: "owner/name" of the catalogue.

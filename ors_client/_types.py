@@ -363,7 +363,7 @@ class Task(_Model):
 
 @dataclass(frozen=True, slots=True)
 class TaskRef:
-    """A task by its place: the server looks it up.
+    """A task by split and index: the server looks it up.
 
     Args:
         split: The split's name.

@@ -134,8 +134,8 @@ class OpenRewardSpec:
         record: A file that gets a line of JSON for every episode that ends: its task's specification, what came in,
             images included, and what was called.
         record_images: Whether the record holds images, which may be most of it; otherwise text says what is left out.
-        rollouts: The name of this run. With it, the catalogue is told of every episode that ends: prompt, calls, what
-            came back. In the background; see `ors_client.Rollouts`.
+        rollouts: The name of this run. With it, every episode that ends is uploaded to the catalogue: prompt, calls,
+            results. In the background; see `ors_client.Rollouts`.
         progress: Show a bar while many things are fetched.
 
         **The network**
@@ -203,7 +203,9 @@ class OpenRewardSpec:
         if servers == (None,):
             variant = variant or env_name  # a catalogue name is the deployment's; this is the environment within it
         if rollouts is not None and not all(server is None or isinstance(server, Layout) for server in servers):
-            raise ValueError(f"rollouts={rollouts!r} tells the catalogue, and the target is not in it; leave it out.")
+            raise ValueError(
+                f"rollouts={rollouts!r} uploads to the catalogue, and the target is not in it; leave it out."
+            )
         self._num_tasks = checked_count(num_tasks)
         self._indices = checked_indices(indices, split=split, environment=name)
         self._include_metadata = include_metadata

@@ -36,7 +36,7 @@ def _check_json(value: object, where: str) -> None:
     # json.dumps would write {1: "x"} as {"1": "x"} and a tuple as a list: what the caller meant is then a guess.
     pending: list[tuple[object, str, int]] = [(value, where, 0)]
     while pending:
-        item, place, depth = pending.pop()
+        item, path, depth = pending.pop()
         if depth > 500:  # half of Python's recursion limit, which the encoder would meet
             raise ValueError(f"{where} is nested more than 500 deep or contains itself.")
         if type(item) in _PLAIN:
@@ -44,12 +44,12 @@ def _check_json(value: object, where: str) -> None:
         if isinstance(item, Mapping):
             for key, inner in cast("Mapping[object, object]", item).items():
                 if not isinstance(key, str):
-                    raise TypeError(f"A key of {place} is {key!r}; the keys of a JSON object are strings.")
-                pending.append((inner, f"{place}.{key}", depth + 1))
+                    raise TypeError(f"A key of {path} is {key!r}; the keys of a JSON object are strings.")
+                pending.append((inner, f"{path}.{key}", depth + 1))
         elif isinstance(item, list | tuple):
-            pending.extend((inner, f"{place}[]", depth + 1) for inner in cast("Sequence[object]", item))
+            pending.extend((inner, f"{path}[]", depth + 1) for inner in cast("Sequence[object]", item))
         elif not isinstance(item, str | int | float):
-            raise TypeError(f"{place} is a {type(item).__name__}, which JSON does not have: {item!r}.")
+            raise TypeError(f"{path} is a {type(item).__name__}, which JSON does not have: {item!r}.")
 
 
 def decode(text: str, *, limits: Limits) -> JSONValue:
@@ -159,8 +159,8 @@ def detail(value: JSONValue) -> str:
 def _field_error(item: JSONValue) -> str:
     if not isinstance(item, dict):
         return str(item)
-    place = item.get("loc")
-    where = ".".join(map(str, place)) if isinstance(place, list) else ""
+    path = item.get("loc")
+    where = ".".join(map(str, path)) if isinstance(path, list) else ""
     return f"{where}: {item.get('msg', '')}" if where else str(item.get("msg", ""))
 
 

@@ -87,9 +87,9 @@ def num_tasks(value: JSONValue) -> int:
     return count
 
 
-def task(value: JSONValue, environment: str, place: TaskRef) -> Task:
-    """Read one task of an environment, asked for by its place."""
-    return _task(_field(value, "task"), environment, place.split, place.index if place.index >= 0 else None)
+def task(value: JSONValue, environment: str, reference: TaskRef) -> Task:
+    """Read one task of an environment, asked for by split and index."""
+    return _task(_field(value, "task"), environment, reference.split, reference.index if reference.index >= 0 else None)
 
 
 def tasks(value: JSONValue, environment: str, split: str, *, first: int) -> list[Task]:

@@ -36,7 +36,7 @@ _SPEAKERS: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_
 
 
 class Rollouts:
-    """The rollouts that a client tells the catalogue of. Made by `AsyncClient.rollouts`; safe from many threads.
+    """The rollouts that a client uploads to the catalogue. Made by `AsyncClient.rollouts`; safe from many threads.
 
     Events wait in a bounded queue and are uploaded by a thread, at the latest a second after they were added. What does
     not fit there, and what can't be uploaded, is counted and logged once, and never delays anything. What waits when

@@ -1,8 +1,8 @@
 """Uploads the events of rollouts in the background: a bounded queue, and the thread that empties it.
 
-Handing over an event costs the caller a place in the queue: no request, no wait, no error of a server's. What finds no
-place, and what could not be uploaded, is counted and logged once. What is queued when the client closes or the
-interpreter exits is still sent, within the limit on closing.
+Handing over an event puts it in the queue: no request, no wait, no error of a server's. Events that did not fit in the
+queue (`dropped`) and failed uploads (`failed`) are counted and logged once. What is queued when the client closes or
+the interpreter exits is still sent, within the limit on closing.
 
 A rollout's beginning is sent alone and before all else of it, as the platform takes no event of a rollout that it does
 not know. The rest of one rollout is sent in its order, one request after another; what belongs to different rollouts is
@@ -58,7 +58,7 @@ class Event:
     """One event, ready to be sent.
 
     Args:
-        kind: A rollout begins with the first; the last tells more of the whole.
+        kind: A rollout begins with the first; the last says more of the whole.
         rollout: The id of the rollout that it belongs to.
         body: A JSON object.
         ends: Nothing of the rollout follows.

@@ -44,7 +44,7 @@ def envs(options: ServerOptions) -> None:
     if options.as_json:
         show_json(names)
     else:
-        show_table(["environment", "default"], [(name, "yes" * (place == 0)) for place, name in enumerate(names)])
+        show_table(["environment", "default"], [(name, "yes" * (position == 0)) for position, name in enumerate(names)])
 
 
 def splits(options: ServerOptions) -> None:
@@ -133,8 +133,8 @@ def tools(
         if task is None:
             listed = environment.describe_tools()
         else:
-            place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
+            reference = TaskRef(choose_split(environment, split), task)
+            with environment.session(reference, secrets=read_secrets(options, secret, secret_hosts)) as session:
                 found = session.list_tools()
                 listed = ToolList(
                     tools=found,
@@ -144,8 +144,8 @@ def tools(
     if options.as_json:
         show_json(listed)
         return
-    for place, tool in enumerate(listed.tools):
-        _show_tool(tool.name, tool.description, read_arguments(tool), first=place == 0)
+    for position, tool in enumerate(listed.tools):
+        _show_tool(tool.name, tool.description, read_arguments(tool), first=position == 0)
     if listed.terminal_tool is not None:
         final = listed.terminal_tool
         message = Argument(final.arg or "", ("string",), "string", required=True, description="The final message.")
@@ -193,8 +193,8 @@ def prompt(
     """Show what a task tells the model first."""
     with options.client(EPISODE_TIMEOUT) as client:
         environment = client.environment(options.env, variant=options.variant)
-        place = TaskRef(choose_split(environment, split), task)
-        with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
+        reference = TaskRef(choose_split(environment, split), task)
+        with environment.session(reference, secrets=read_secrets(options, secret, secret_hosts)) as session:
             conversation = session.get_messages() if messages else None
             blocks = [] if messages else session.get_prompt()
     if options.as_json:

@@ -60,8 +60,8 @@ def play(
     try:
         with Script.open(script) as source, client:
             environment = client.environment(options.env, variant=options.variant)
-            place = TaskRef(choose_split(environment, split), task)
-            with environment.session(place, secrets=read_secrets(options, secret, secret_hosts)) as session:
+            reference = TaskRef(choose_split(environment, split), task)
+            with environment.session(reference, secrets=read_secrets(options, secret, secret_hosts)) as session:
                 episode = _PlayedEpisode(session, None if options.as_json else BlockPrinter(images))
                 episode.begin()
                 if source is None:

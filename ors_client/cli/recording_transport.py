@@ -112,5 +112,5 @@ class _CutStream(httpx.AsyncByteStream):
 
 
 def _end_of_first_event(seen: bytes) -> int | None:
-    ends = [place + len(mark) for mark in (b"\r\n\r\n", b"\n\n") if (place := seen.find(mark)) >= 0]
+    ends = [position + len(mark) for mark in (b"\r\n\r\n", b"\n\n") if (position := seen.find(mark)) >= 0]
     return min(ends, default=None)

@@ -50,7 +50,7 @@ def replay(
 
     A call is answered by the task, the calls before it, the tool and the arguments; what is not in the record is
     refused. The tasks that are listed are those of the record, each under its index or, where the record has gaps, in
-    the place of one that is missing. Their specifications are those that the record has (of `ors run`), else split and
+    the gap of one that is missing. Their specifications are those that the record has (of `ors run`), else split and
     index alone.
     """
     try:
@@ -85,7 +85,7 @@ def _show_gaps(script: Script) -> None:
     for name, environment in script.environments.items():
         for split in environment.splits:
             indices = enumerate(environment.indices(split))
-            moved = [f"{place} opens task {index}" for place, index in indices if place != index]
+            moved = [f"{asked} opens task {index}" for asked, index in indices if asked != index]
             if moved:
                 more = f" and {len(moved) - _GAPS} more" if len(moved) > _GAPS else ""
                 show_note(f"{name}, {split}: the record has gaps; index {', '.join(moved[:_GAPS])}{more}")

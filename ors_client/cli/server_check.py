@@ -182,7 +182,7 @@ class ServerCheck:
         described = next((one for one in self.report.environments if one.name == name), EnvironmentDescription(name))
         split = self._split or next((split for split, _, count in described.splits if count), None)
         if split is None:
-            return  # a problem that was told above
+            return  # which is a problem already
         there = [known for known, _, _ in described.splits]
         if there and split not in there:
             near = difflib.get_close_matches(split, there, n=1) or there[:1]
@@ -257,8 +257,8 @@ class ServerCheck:
         """Open a session that is pinged as in training, wait, and see whether it is still there."""
         async with self._options.async_client(CHECK_TIMEOUT) as client:
             _, split, index = self.report.opened or ("", "", 0)
-            place = client.environment(environment, variant=self._options.variant)
-            async with place.session(TaskRef(split, index), secrets=self._secrets) as session:
+            chosen = client.environment(environment, variant=self._options.variant)
+            async with chosen.session(TaskRef(split, index), secrets=self._secrets) as session:
                 await session.get_prompt()
                 began, held = anyio.current_time(), 0.0
                 while held < seconds and session.lost is None:

@@ -57,7 +57,7 @@ def remaining(
         for episode in read(record):
             if (episode.environment, episode.model) == (environment, model):
                 held[episode.split, episode.index, episode.attempt] = episode.status.startswith("failed")
-    done = {place for place, failed in held.items() if not (failed and retry_failed)}
+    done = {reference for reference, failed in held.items() if not (failed and retry_failed)}
     # Every task once before any task twice: what an interrupted run holds then says something of all tasks.
     return [
         (task, attempt)
@@ -96,7 +96,7 @@ async def evaluate(
 
     Args:
         environment: Where the tasks are.
-        tasks: Each by its place, or as it was listed; the record then holds its specification, too.
+        tasks: Each by split and index, or as it was listed; the record then holds its specification, too.
         model: Who plays; entered.
         record: The file that gets a line for each episode as it ends.
         attempts: For each task.
@@ -132,18 +132,20 @@ async def evaluate(
         toolset=toolset,
     )
     name = await environment.name()
-    specs = {_place(task): task.spec for task in tasks if isinstance(task, Task)}
-    places = [_place(task) for task in tasks]
+    specs = {_reference(task): task.spec for task in tasks if isinstance(task, Task)}
+    references = [_reference(task) for task in tasks]
     run = run or await describe_run(
         environment,
         model,
         rules=rules,
         target=target,
-        noted={"num_tasks": len(places), "attempts": attempts, "concurrency": concurrency},
+        noted={"num_tasks": len(references), "attempts": attempts, "concurrency": concurrency},
     )
     for note in check_settings(record, run, force=force):
         logger.info("Other episodes of %s: %s.", record, note)
-    todo = remaining(places, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed)
+    todo = remaining(
+        references, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed
+    )
     writer = RecordWriter(record, hide=[*model.secrets, *secret_values(secrets), *hide])
     queue = iter(todo)
     stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
@@ -184,7 +186,7 @@ async def evaluate(
         return played
 
 
-def _place(task: TaskRef | Task) -> TaskRef:
+def _reference(task: TaskRef | Task) -> TaskRef:
     if isinstance(task, TaskRef):
         return task
     if task.split is None or task.index is None:

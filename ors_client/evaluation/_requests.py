@@ -21,11 +21,11 @@ def requests(episode: EpisodeRecord) -> list[JSONObject]:
     form = OpenAIChat(episode.tools.tools, reasoning_history=episode.run.settings.get("reasoning_history", "all"))
     start: JSONObject = {"model": episode.run.model, **episode.run.parameters}
     conversation = [Message.model_validate(message) for message in episode.conversation]
-    places = [
+    replies = [
         position
         for position in range(len(episode.opening_messages), len(conversation))
         if conversation[position].role == "assistant"
     ]
-    if (episode.usage or {}).get("requests", 0) > len(places):  # the episode ended before the last one was answered
-        places.append(len(conversation))
-    return [start | form.request(conversation[:place]) for place in places]
+    if (episode.usage or {}).get("requests", 0) > len(replies):  # the episode ended before the last one was answered
+        replies.append(len(conversation))
+    return [start | form.request(conversation[:position]) for position in replies]

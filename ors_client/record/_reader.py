@@ -91,7 +91,7 @@ class _Index:
     def __init__(self, file: BinaryIO) -> None:
         self.runs: dict[str, RunRecord] = {}
         self._tools: dict[str, ToolsRecord] = {}
-        self._places: dict[tuple[str, str], int] = {}
+        self._offsets: dict[tuple[str, str], int] = {}
         self._images: dict[str, JSONObject | None] = {}
         self._file = file
         self.end = 0
@@ -102,7 +102,7 @@ class _Index:
             elif kind == "tools" and identity and (tools := _read(ToolsRecord, _lines.parse(line))):
                 self._tools[identity] = tools
             elif kind in {"image", "words"} and identity:
-                self._places[kind, identity] = self.end
+                self._offsets[kind, identity] = self.end
             self.end += len(line)
 
     def episode(self, line: bytes) -> EpisodeRecord | str:
@@ -160,10 +160,10 @@ class _Index:
         return self._images[identity]
 
     def _at(self, kind: str, identity: str) -> JSONObject | None:
-        place = self._places.get((kind, identity))
-        if place is None:
+        offset = self._offsets.get((kind, identity))
+        if offset is None:
             return None
-        self._file.seek(place)
+        self._file.seek(offset)
         return _lines.parse(self._file.readline())
 
 
@@ -181,7 +181,7 @@ def _read(model: type[_M], fields: JSONObject | None) -> _M | None:
 
 def _why_no_json(line: bytes) -> str:
     try:
-        EpisodeRecord.model_validate_json(line.strip())  # or the end of the line would be told as the place
+        EpisodeRecord.model_validate_json(line.strip())  # or the end of the line would be named as the position
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)[0]["msg"]
     return "it is no object"

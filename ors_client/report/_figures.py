@@ -79,10 +79,10 @@ class FailureFigures:
     @property
     def title(self) -> str:
         """The status, and what is known of it."""
-        told = [self.symptom.words] if self.symptom is not None else []
+        facts = [self.symptom.words] if self.symptom is not None else []
         if self.kind == "unscored":
-            told.insert(0, "the environment gave no reward")
-        return f"{self.kind}: {'; '.join(told)}" if told else self.kind
+            facts.insert(0, "the environment gave no reward")
+        return f"{self.kind}: {'; '.join(facts)}" if facts else self.kind
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ class Figures:
         entry = self.entries[episode.model, episode.environment]
         entry.episodes += 1
         entry.scored += reward is not None
-        entry.finish_reasons.update(reason or "not told" for reason in episode.finish_reasons or ())
+        entry.finish_reasons.update(reason or "unknown" for reason in episode.finish_reasons or ())
         if (episode.status, found := symptom(episode)) != ("scored", None):
             self._ends[episode.status, found] += 1
         if (seconds := _finite(episode.seconds)) is not None:

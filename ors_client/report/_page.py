@@ -201,12 +201,12 @@ def _entries(figures: Figures) -> str:
                 percent(entry.scored / entry.episodes),
             )
         )
-        told = [
+        intervals = [
             f"{name}: {words}"
             for name, words in (("mean reward", _interval(reward, number)), ("pass@1", _interval(passed, percent)))
             if words
         ]
-        below.append(f"<p>{escape(', '.join(told))}</p>" if told else "")
+        below.append(f"<p>{escape(', '.join(intervals))}</p>" if intervals else "")
     title = " and ".join(differing)
     table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows, below=below)
     note = f'<p class="note">{escape(_unscored(figures))}</p>' if figures.without_score else ""

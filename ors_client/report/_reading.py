@@ -150,10 +150,10 @@ def _choose(summaries: list[_EpisodeSummary], most: int, hardest: list[int]) -> 
             if turn < len(candidates) and len(chosen) < most:
                 chosen.setdefault(candidates[turn].number, reason)
     step = len(summaries) / most
-    for place in range(most):
+    for nth in range(most):
         if len(chosen) >= most:
             break
-        chosen.setdefault(summaries[int(place * step)].number, "one of many")
+        chosen.setdefault(summaries[int(nth * step)].number, "one of many")
     return chosen
 
 

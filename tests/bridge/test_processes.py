@@ -66,7 +66,7 @@ def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually, rank
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
     command = [sys.executable, *(["-m", "accelerate.commands.launch", *options] if ranks > 1 else [])]
-    script = Path(__file__).with_name("train_until_told.py")
+    script = Path(__file__).with_name("train_until_stopped.py")
     with serve("ours", "--env", "echo", "--num-tasks", "32", "--tool-seconds", "0.2") as server:
         with subprocess.Popen(
             [*command, script, server.url, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -36,28 +36,28 @@ def of(rewards, **fields):
 
 def test_difference_and_p_equal_the_paired_t_test_of_scipy(ors, record):
     a, b = record("a.jsonl", *of(A)), record("b.jsonl", *of(B))
-    told = json.loads(ors("compare", a, b, "--json").stdout)
-    assert (told["tasks"], told["mean_a"], told["mean_b"], told["difference"]) == (8, 0.5625, 0.375, -0.1875)
+    found = json.loads(ors("compare", a, b, "--json").stdout)
+    assert (found["tasks"], found["mean_a"], found["mean_b"], found["difference"]) == (8, 0.5625, 0.375, -0.1875)
     # As scipy.stats.ttest_rel gives them.
-    assert told["p"] == pytest.approx(0.11141646787533994, rel=1e-9)
-    assert told["interval"] == pytest.approx([-0.4309837249497354, 0.055983724949735414], rel=1e-9)
-    assert told["verdict"] == "no difference"
+    assert found["p"] == pytest.approx(0.11141646787533994, rel=1e-9)
+    assert found["interval"] == pytest.approx([-0.4309837249497354, 0.055983724949735414], rel=1e-9)
+    assert found["verdict"] == "no difference"
 
 
 def test_attempts_at_a_task_are_averaged_before_they_are_paired(ors, record):
     a = record("a.jsonl", *of(A), *of(A))
     b = record("b.jsonl", *of([reward + 0.1 for reward in B]), *of([reward - 0.1 for reward in B]))
-    told = json.loads(ors("compare", a, b, "--json").stdout)
-    assert told["difference"] == pytest.approx(-0.1875)
-    assert told["p"] == pytest.approx(0.11141646787533994)
+    found = json.loads(ors("compare", a, b, "--json").stdout)
+    assert found["difference"] == pytest.approx(-0.1875)
+    assert found["p"] == pytest.approx(0.11141646787533994)
 
 
 def test_two_models_of_one_record_are_compared(ors, record):
     both = record("a.jsonl", *of([0, 0, 1, 0], model="old"), *of([1, 1, 1, 1], model="new"))
-    told = json.loads(ors("compare", both, "--json").stdout)
-    assert (told["a"]["model"], told["b"]["model"], told["difference"]) == ("old", "new", 0.75)
-    told = json.loads(ors("compare", both, "--model", "new", "--model", "old", "--json").stdout)
-    assert (told["a"]["model"], told["b"]["model"], told["difference"]) == ("new", "old", -0.75)
+    found = json.loads(ors("compare", both, "--json").stdout)
+    assert (found["a"]["model"], found["b"]["model"], found["difference"]) == ("old", "new", 0.75)
+    found = json.loads(ors("compare", both, "--model", "new", "--model", "old", "--json").stdout)
+    assert (found["a"]["model"], found["b"]["model"], found["difference"]) == ("new", "old", -0.75)
 
 
 def test_table_tells_means_interval_and_the_tasks_that_flipped(ors, record):
@@ -102,8 +102,8 @@ def test_attempts_without_a_score_count_as_asked_and_broken_ones_never(ors, reco
 
 def test_one_common_task_has_no_interval_and_no_p(ors, record):
     a, b = record("a.jsonl", episode(0, 1.0)), record("b.jsonl", episode(0, 0.0))
-    told = json.loads(ors("compare", a, b, "--json").stdout)
-    assert (told["difference"], told["interval"], told["p"], told["verdict"]) == (-1.0, None, None, "no difference")
+    found = json.loads(ors("compare", a, b, "--json").stdout)
+    assert (found["difference"], found["interval"], found["p"], found["verdict"]) == (-1.0, None, None, "no difference")
     assert "one task is too few to tell" in ors("compare", a, b).stdout
 
 

@@ -1,4 +1,4 @@
-"""What is told of rollouts arrives, in order and in batches, and is never in the way."""
+"""Events of rollouts arrive, in order and in batches, and are never in the way."""
 
 import json
 import logging

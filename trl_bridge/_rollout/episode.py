@@ -180,8 +180,8 @@ class Episode:
             self._upload_messages = []
         self.log.drop_blocks()
 
-    async def tell_words(self, words: Callable[[], WordsRecord]) -> None:
-        """Write down what a trainer tells of the rollout, once the episode is written down."""
+    async def record_words(self, words: Callable[[], WordsRecord]) -> None:
+        """Record the model's words, which the trainer knows, once the episode is recorded."""
         await self.close()
         self.runtime.record_words(words)
 

@@ -226,7 +226,7 @@ class RolloutSlot:
             return None
         return now.episode.runtime.loop.submit(now.episode.answer(message))
 
-    def tell_words(self, prompt: object, completion: object, *, step: int | None) -> None:
+    def record_words(self, prompt: object, completion: object, *, step: int | None) -> None:
         """Let the record tell what the model wrote in the current episode, which ends; it is written in the background.
 
         Args:
@@ -248,7 +248,7 @@ class RolloutSlot:
             reward=self.reward,
         )
         with contextlib.suppress(ClientStateError):  # the runtime was closed meanwhile
-            now.episode.runtime.loop.submit(now.episode.tell_words(words))
+            now.episode.runtime.loop.submit(now.episode.record_words(words))
 
     def release(self) -> Future[None] | None:
         """End the current episode as it stands; return the future of its deletion, which runs in the background."""

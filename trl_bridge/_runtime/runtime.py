@@ -65,7 +65,7 @@ class Runtime:
         running: Episodes that have not ended.
         task_specs: The specifications of tasks, for the record.
         environment: Its name on the servers; where it was not given, it is known once a session was opened.
-        server_version: What a server tells, for the record.
+        server_version: Of a server, for the record.
         version_asked: Whether one was asked for it.
     """
 
@@ -181,7 +181,7 @@ class Runtime:
         return self.spawn(self._in_order(partial(self._write, episode, opening)))
 
     def record_words(self, words: Callable[[], WordsRecord]) -> None:
-        """Append what a trainer tells of a rollout to the record, in the background.
+        """Append the model's words of a rollout to the record, in the background.
 
         Args:
             words: Makes the line, on a thread of its own: images may be many.
@@ -245,7 +245,7 @@ class Runtime:
                 hidden = redacted(redactable(episode, opening), self._hidden_values())
                 upload(self._rollouts, self.settings.rollouts, hidden, variant=self.settings.variant)
             except (ClientStateError, TypeError, ValueError) as error:  # closed, or nested too deeply to be sent
-                logger.warning("The catalogue could not be told of an episode: %s", error)
+                logger.warning("An episode could not be uploaded to the catalogue: %s", error)
 
     def _write_words(self, words: Callable[[], WordsRecord]) -> None:
         if self._record is None:
@@ -383,7 +383,7 @@ def _close_runtime(runtime: Runtime, *, wait: bool = False) -> None:
             "Closing %s took more than %d times the close limit: sessions may not have been deleted%s.",
             settings.target,
             limits,
-            "" if settings.rollouts is None else ", and the catalogue may not have been told of all episodes",
+            "" if settings.rollouts is None else ", and not all episodes may have been uploaded to the catalogue",
         )
     finally:
         runtime.loop.stop(join_seconds=_JOIN_SECONDS)

@@ -104,7 +104,7 @@ def _end(
     # A reward function that calls this one hands on what it likes.
     for slot, prompt, completion in zip(slots, prompts, completions, strict=False):
         if slot is not None:
-            slot.tell_words(prompt, completion, step=step)
+            slot.record_words(prompt, completion, step=step)
 
 
 def _warn_without_rewards(slots: Sequence[RolloutSlot]) -> None:

@@ -54,10 +54,10 @@ class SharedEngine:
         answer = self._generate([row[0] for row in asked], shown if any(shown) else None, {}, 1)
         answers = self._gather(answer)
         turns = [turn for part in answers for turn in part[0]]
-        told = None if answers[0][1] is None else [logprobs for part in answers for logprobs in part[1]]
+        logprobs = None if answers[0][1] is None else [row for part in answers for row in part[1]]
         start = sum(len(part) for part in parts[:rank])
         own = slice(start, start + len(mine))
-        return turns[own], None if told is None else told[own]
+        return turns[own], None if logprobs is None else logprobs[own]
 
     def wait(self) -> None:
         """Take part in the requests of the other ranks until none has a row left."""

@@ -137,9 +137,9 @@ class NextTurns:
         chosen = None if images is None else [images[position] for position in asked]
         rows = [prompt_ids[position] for position in asked]
         if self.engine is not None:
-            turns, told = self.engine.ask(rows, chosen)
+            turns, asked_logprobs = self.engine.ask(rows, chosen)
         elif asked:
-            turns, told = self._generate(
+            turns, asked_logprobs = self._generate(
                 rows,
                 chosen,
                 _fields(self._trainer, multimodal_fields, images, asked, has_tool_images=has_tool_images),
@@ -147,12 +147,12 @@ class NextTurns:
                 has_tool_images=has_tool_images and any(chosen or ()),
             )
         else:
-            turns, told = [], []
+            turns, asked_logprobs = [], []
         ids: list[list[int]] = [[] for _ in prompt_ids]
         logprobs: list[list[float]] = [[] for _ in prompt_ids]
         for row, position in enumerate(going):
             ids[position] = turns[row]
-            logprobs[position] = [] if told is None else told[row]
+            logprobs[position] = [] if asked_logprobs is None else asked_logprobs[row]
         return ids, logprobs
 
     def end(self, completion_ids: list[list[int]], tool_mask: list[list[int]], logprobs: Any) -> None:

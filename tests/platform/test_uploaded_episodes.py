@@ -1,4 +1,4 @@
-"""The bridge tells the catalogue of its episodes, where it is asked to."""
+"""The bridge uploads its episodes to the catalogue, where it is asked to."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Trains until it is told to stop, alone or run by `accelerate launch`: `train_until_told.py URL FOLDER`.
+"""Trains until it is stopped, alone or run by `accelerate launch`: `train_until_stopped.py URL FOLDER`.
 
 It ends as the documentation tells a program to end that gets SIGTERM, and closes nothing by itself.
 """
