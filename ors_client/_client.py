@@ -38,7 +38,7 @@ class AsyncClient:
     Whatever asks the server may raise an `ORSError`: `TransportError` where it can't be reached, `DeadlineExceeded`
     where it does not answer in time, `AuthenticationError`, `BillingError`, `CapacityError` or another `StatusError`
     where it refuses, `ProtocolError` where it is no ORS server, and `ClientStateError` where the client is not open.
-    The README says what to do about each.
+    Each class's docstring says what to do.
 
     Args:
         url: The server's address or a `Layout`; left out, the catalogue. A path prefix is kept.

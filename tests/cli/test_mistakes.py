@@ -247,11 +247,11 @@ def test_project_installs_the_command_under_its_name():
     }
 
 
-def test_every_command_has_the_option_json_but_the_one_that_the_readme_excepts():
+def test_every_command_has_the_option_json_but_the_one_that_the_page_excepts():
     commands = typer.main.get_command(app).commands
     without = [
         name for name, command in commands.items() if all("--json" not in option.opts for option in command.params)
     ]
-    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "cli.md").read_text().split())
     assert without == ["replay"]
-    assert "`--json` makes any command but `replay` answer in JSON" in readme
+    assert "`--json` makes any command but `replay` answer in JSON" in page

@@ -27,7 +27,17 @@ from queue import SimpleQueue
 from .catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-_COPIED = ("ors_client", "trl_bridge", "tests", "fixtures", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+_COPIED = (
+    "ors_client",
+    "trl_bridge",
+    "tests",
+    "fixtures",
+    "pyproject.toml",
+    "docs",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 _SECONDS = 900  # for what should notice one mutant; a fault may make tests wait for their limits
 
 

@@ -1,14 +1,21 @@
-"""The links within the README."""
+"""Links within the pages lead somewhere, and every page is found from the list of pages."""
 
-import re
-
+import pytest
+from pages import PAGES, anchors, links
 from servers import ROOT
 
-README = (ROOT / "README.md").read_text()
+INDEX = "docs/README.md"
 
 
-def test_links_within_the_page_lead_to_one_heading_each():
-    text = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
-    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    anchors = [re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    assert [link for link in re.findall(r"\]\(#([^)]+)\)", text) if anchors.count(link) != 1] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_to_one_heading_each(page):
+    broken = [
+        f"{path}#{anchor}"
+        for path, anchor in links(page)
+        if not (ROOT / path).exists() or (anchor and anchors(path).count(anchor) != 1)
+    ]
+    assert broken == []
+
+
+def test_list_of_pages_names_every_page():
+    assert {path for path, _ in links(INDEX)} >= set(PAGES) - {INDEX, "README.md"}

@@ -238,7 +238,7 @@ PROGRAMS = {
 
 
 def test_handler_of_sigterm_is_the_documented_one() -> None:
-    assert _HANDLER in (ROOT / "README.md").read_text()
+    assert _HANDLER in (ROOT / "docs" / "failures.md").read_text()
     assert _HANDLER in (AsyncClient.__doc__ or "")
 
 
