@@ -208,8 +208,8 @@ def imports(scale: Scale) -> Iterator[Figure]:
         "installed, with all it needs (MB)",
         _values(sizes, "mb", "{:.1f}"),
         f"{ratio:.2f} x SDK",
-        "<= 0.2 x SDK",
-        ratio <= 0.2,
+        "<= 0.25 x SDK",  # aiohttp and pydantic alone, which both need, are 0.21
+        ratio <= 0.25,
     )
 
 
@@ -226,33 +226,40 @@ def datasets(scale: Scale) -> Iterator[Figure]:
                     rounds[side].append(_trainer_work("dataset", side, url, asked))
         found = {client: _median(values) for client, values in rounds.items()}
         ratio = _ratio(found, "wall", SDK)
-        must = asked == "64"
+        most = 0.1 if asked == "64" else 1
         yield Figure(
             f"{name}, as a dataset (s)",
             _values(found, "wall", "{:.3f}"),
             f"{ratio:.3f} x TRL's",
-            "<= 0.1 x TRL's" if must else "",
-            ratio <= 0.1 if must else None,
+            f"<= {most} x TRL's",
+            ratio <= most,
         )
 
 
 def step(scale: Scale) -> Iterator[Figure]:
-    """The environments' share of a GRPO step."""
+    """The environments' share of a GRPO step, beside TRL's and beside the least that it can be."""
     seconds = 0.2
     slowest = seconds * (1 + ITERATIONS)
-    found: Medians = {}
-    with light_server(delay=seconds, setup=seconds, tasks=ROLLOUTS) as url:
-        for side in (SDK, OURS):
-            found[side] = _trainer_work("step", side, url, str(scale.steps))
-    ratio = _ratio(found, "wall", SDK)
-    times = found[OURS]["wall"] / slowest
-    yield Figure(
-        f"environment time of a GRPO step, {ROLLOUTS} rollouts, {ITERATIONS} tool turns (s)",
-        _values(found, "wall", "{:.2f}"),
-        f"{ratio:.3f} x TRL's, {times:.2f} x the slowest rollout",
-        "<= 0.1 x TRL's, <= 1.35 x the slowest rollout",
-        ratio <= 0.1 and times <= 1.35,
-    )
+    for rollouts in (ROLLOUTS, 4 * ROLLOUTS, 8 * ROLLOUTS):
+        found: Medians = {}
+        sides = (SDK, OURS) if rollouts == ROLLOUTS else (OURS,)  # TRL's waits grow with the rollouts: minutes
+        with light_server(delay=seconds, setup=seconds, tasks=rollouts) as url:
+            for side in sides:
+                found[side] = _trainer_work("step", side, url, str(scale.steps), str(rollouts))
+            alone = _trainer_work("step", "instant", url, str(scale.steps), str(rollouts))["wall"]
+        with light_server(delay=0.0, tasks=rollouts) as url:
+            requests = _trainer_work("requests", "aiohttp", url, str(rollouts))["wall"]
+        least = slowest + alone + requests
+        times = found[OURS]["wall"] / least
+        parts = f"{slowest:.1f} s waits of the slowest rollout, {alone:.2f} TRL alone, {requests:.2f} bare aiohttp"
+        ratio = _ratio(found, "wall", SDK) if SDK in found else None
+        yield Figure(
+            f"environment time of a GRPO step, {rollouts} rollouts, {ITERATIONS} tool turns (s)",
+            _values(found, "wall", "{:.2f}"),
+            (f"{ratio:.3f} x TRL's, " if ratio is not None else "") + f"{times:.2f} x the least ({parts})",
+            ("<= 0.1 x TRL's, " if ratio is not None else "") + "<= 1.25 x the least",
+            times <= 1.25 and (ratio is None or ratio <= 0.1),
+        )
 
 
 def turns(_: Scale) -> Iterator[Figure]:

@@ -5,6 +5,7 @@
 
 # ruff: noqa: T201 - its caller reads the answer
 
+import asyncio
 import gc
 import json
 import os
@@ -16,6 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .clients import CLIENTS, Client
 from .light_server import ENVIRONMENT
 from .worker import ROOT
 
@@ -51,7 +53,42 @@ def dataset(side: str, url: str, tasks: int | None) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "rows": rows}
 
 
-def step(side: str, url: str, batches: int) -> dict[str, float]:
+class InstantEnvironment:
+    """An environment in this process that answers at once: what a trainer takes by itself."""
+
+    def reset(self, **row: Any) -> str:
+        """Return a prompt as long as the server's."""
+        del row
+        return "Call the `echo` tool."
+
+    def echo(self, text: str) -> str:
+        """Say a word.
+
+        Args:
+            text: The word.
+        """
+        return text
+
+
+def requests(url: str, rollouts: int) -> dict[str, float]:
+    """Measure the requests of a batch, made by bare aiohttp in the order in which the trainer waits for them."""
+
+    async def batch(client: Client) -> float:
+        began = time.perf_counter()
+        sessions = await asyncio.gather(*(client.open() for _ in range(rollouts)))
+        for _ in range(ITERATIONS):
+            await asyncio.gather(*map(client.call, sessions))
+        await asyncio.gather(*map(client.close, sessions))
+        return time.perf_counter() - began
+
+    async def measure() -> float:
+        async with CLIENTS["aiohttp"](url) as client:
+            return [await batch(client) for _ in range(2)][1]  # in the first one connections are made
+
+    return {"wall": asyncio.run(measure())}
+
+
+def step(side: str, url: str, batches: int, rollouts: int) -> dict[str, float]:
     """Measure what a batch of a GRPO trainer takes besides generating; the model says what a script says."""
     sys.path.insert(0, str(ROOT / "tests" / "bridge"))
     from training import END, call, make_trainer
@@ -60,17 +97,25 @@ def step(side: str, url: str, batches: int) -> dict[str, float]:
         turns = text.count("<|im_start|>assistant") - 1
         return (call("echo", text="hello") if turns < ITERATIONS else "done") + END
 
-    spec = spec_of(side, url, num_tasks=ROLLOUTS)
+    if side == "instant":
+        from datasets import Dataset
+
+        spec = None
+        rows = Dataset.from_list([{"prompt": [{"role": "user", "content": ""}]}] * rollouts)
+        slots: tuple[Any, Any, Any] = rows, InstantEnvironment, lambda prompts, **_: [0.0] * len(prompts)
+    else:
+        spec = spec_of(side, url, num_tasks=rollouts)
+        slots = spec.train_dataset, spec.environment_factory, spec.reward_funcs
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(
             Path(folder),
             policy=policy,
-            rollouts=ROLLOUTS,
+            rollouts=rollouts,
             generations=4,
             arguments={"max_completion_length": 2000},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
+            train_dataset=slots[0],
+            environment_factory=slots[1],
+            reward_funcs=slots[2],
         )
         if side == "ours":
             spec.attach(trainer)
@@ -89,7 +134,7 @@ def step(side: str, url: str, batches: int) -> dict[str, float]:
         trainer.model.train()
         walls: list[float] = []
         for _ in range(batches):
-            rows = [dict(trainer.train_dataset[index // 4]) for index in range(ROLLOUTS)]
+            rows = [dict(trainer.train_dataset[index // 4]) for index in range(rollouts)]
             generating, began = 0.0, time.perf_counter()
             trainer._generate_and_score_completions(rows)
             walls.append(time.perf_counter() - began - generating)
@@ -145,12 +190,15 @@ def turns(side: str, url: str, env_name: str) -> dict[str, float]:
 
 def main() -> None:
     """Do the work that the arguments name."""
-    work, side, url, number = sys.argv[1:]
+    work, side, url, number, *rollouts = sys.argv[1:]
     if work == "turns":
         print(json.dumps(turns(side, url, number)))
         return
+    if work == "requests":
+        print(json.dumps(requests(url, int(number))))
+        return
     count = None if number == "all" else int(number)
-    done = dataset(side, url, count) if work == "dataset" else step(side, url, count or 1)
+    done = dataset(side, url, count) if work == "dataset" else step(side, url, count or 1, int(rollouts[0]))
     print(json.dumps(done))
 
 

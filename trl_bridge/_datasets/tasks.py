@@ -251,13 +251,14 @@ def _fields(values: list[dict[str, Any]], depth: int) -> dict[str, Any] | None:
 
 def _scalar_type(values: Sequence[Any]) -> str | None:
     """Name the Arrow type that keeps every one of these values as it is, if there is one."""
-    kinds: set[type] = {type(value) for value in values}
+    kinds = set[type](map(type, values))
     if kinds == {bool}:
         return "bool"
     if kinds == {str}:
-        return "string" if all(escape_surrogates(value) == value for value in values) else None
+        joined = "".join(values)  # one look at all of them: a dataset has thousands
+        return "string" if escape_surrogates(joined) == joined else None
     if kinds == {int}:
-        return "int64" if all(-_LARGEST_INT <= value < _LARGEST_INT for value in values) else None
+        return "int64" if min(values) >= -_LARGEST_INT and max(values) < _LARGEST_INT else None
     if kinds <= {int, float}:
         whole = (value for value in values if type(value) is int)
         return "float64" if all(abs(value) <= _LARGEST_EXACT_FLOAT for value in whole) else None
