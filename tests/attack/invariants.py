@@ -232,7 +232,7 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
         findings.broken.append(f"a call may have run {seen.calls} times")
     # A server that says that a session is gone is believed, where it says so when the episode begins.
     gone = what.endpoint == "create" and what.says_gone
-    if (left := (seen.confirmed & seen.used) - seen.deleted) and not gone:
+    if (left := (seen.confirmed & seen.used) - seen.deleted - {""}) and not gone:
         findings.broken.append(f"nobody asked to delete {left}; {leaked} are counted as left")
     return findings.broken
 
