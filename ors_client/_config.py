@@ -102,7 +102,9 @@ class Limits:
         result_bytes: Of one answer, streamed or not, on the wire and decoded.
         events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
         items: Of all lists and objects in one answer, counted before it is parsed: each becomes an object of Python,
-            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000.
+            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000. Of tasks and splits
+            a twentieth, and one more for every 80 bytes, as each becomes a model.
+        escapes: Of backslashes in one answer, each of which is read by itself; four millions take a third of a second.
         blocks: In one answer, as each becomes a model.
         tools: In one list of tools.
         tasks: In one list of tasks that are asked for one by one, as the server tells their number only.
@@ -113,6 +115,7 @@ class Limits:
     result_bytes: int = 64 * 2**20
     events: int = 100_000
     items: int = 100_000
+    escapes: int = 4_000_000
     blocks: int = 5_000
     tools: int = 1_000
     tasks: int = 1_000_000

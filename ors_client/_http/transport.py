@@ -30,7 +30,7 @@ from ors_client._errors import (
 )
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
-from ors_client._protocol.responses import check_blocks
+from ors_client._protocol.responses import check_blocks, check_models
 from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
@@ -395,6 +395,8 @@ class Transport:
             # A block takes two characters at least.
             if operation.holds_blocks and len(text) > 2 * self.limits.blocks:
                 check_blocks(value, self.limits)
+            if operation.lists_models:
+                check_models(value, self.limits, size=len(text))
             return operation.parse(value)
         except ValueError as error:
             # A model's own message quotes its input, which may be anything; the first line says what is wrong.

@@ -6,6 +6,7 @@ Knows nothing of endpoints. What it refuses to send raises `TypeError` or `Value
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -13,6 +14,7 @@ from ors_client._config import Limits
 from ors_client._errors import LimitExceeded
 from ors_client._types import JSONValue
 
+_HALF = re.compile("[\ud800-\udfff]")
 # Characters from which on looking at the few parts of a long result beats looking at its text, three times over.
 _LONG = 2**16
 
@@ -67,11 +69,13 @@ def decode(text: str, *, limits: Limits) -> JSONValue:
 
 
 def check_items(text: str, limits: Limits) -> None:
-    """Count the items of lists and objects in JSON text, before anything is made of them.
+    """Count the items of lists and objects in JSON text, and its escapes, before anything is made of them.
 
     Raises:
-        LimitExceeded: They are more than `Limits.items`.
+        LimitExceeded: They are more than `Limits.items` or `Limits.escapes`.
     """
+    if text.count("\\") > limits.escapes:
+        raise LimitExceeded("The answer has too many escapes", limit="escapes", maximum=limits.escapes)
     most = limits.items
     if len(text) <= most or _openings_and_commas(text) <= most:
         return
@@ -138,7 +142,7 @@ def _check_depth(value: JSONValue, limits: Limits) -> None:
 
 def _without_surrogates(value: JSONValue) -> JSONValue:
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _HALF.sub("\ufffd", value)  # pairs were joined when they were read
     if isinstance(value, list):
         return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):

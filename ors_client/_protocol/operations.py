@@ -99,6 +99,7 @@ class Operation(Generic[Result_co]):
         make_error: Makes the error for a stream's `error` event.
         authenticated: The API key goes with it.
         holds_blocks: Its answer holds content blocks.
+        lists_models: Its answer lists what becomes models, as tasks.
         follows_redirects: It is sent again to where a redirect leads; otherwise a redirect is an answer.
         cookies: Go with it, and keep what its answer sets; of the session that it belongs to, or makes.
     """
@@ -118,6 +119,7 @@ class Operation(Generic[Result_co]):
     authenticated: bool = True
     follows_redirects: bool = True
     holds_blocks: bool = False
+    lists_models: bool = False
     cookies: Cookies | None = field(default=None, repr=False, compare=False)
 
     def with_cookies(self, cookies: Cookies) -> Self:
@@ -263,6 +265,7 @@ def _discovery(  # noqa: PLR0917 - every argument is the endpoint's own, and eac
         parse,
         body=None if body is None else encode(body),
         headers=headers(session_id=session_id, deployment=address.deployment),
+        lists_models=endpoint in {"splits", "tasks", "task_range"},
     )
 
 
@@ -469,6 +472,7 @@ def task_difficulty(deployment: str, filters: Mapping[str, str | int | float]) -
         f"/v1/environments/{quote(deployment)}/task-difficulty{query}",
         responses.task_difficulties,
         host="api",
+        lists_models=True,
     )
 
 

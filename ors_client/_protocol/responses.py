@@ -37,7 +37,7 @@ _scores: TypeAdapter[list[GroupScore]] = TypeAdapter(list[GroupScore])
 
 
 def check_blocks(value: JSONValue, limits: Limits) -> None:
-    """Count what becomes blocks: the parts of a list, of its members' `content`, and of an object's `blocks`.
+    """Count what becomes blocks: the parts of a list, of its members' `content` or `blocks`, and of theirs.
 
     Raises:
         LimitExceeded: They are more than `Limits.blocks`.
@@ -46,9 +46,29 @@ def check_blocks(value: JSONValue, limits: Limits) -> None:
     listed = found.get("blocks") if isinstance(found, dict) else found
     if not isinstance(listed, list):
         return
-    inner = (item.get("content", item.get("blocks")) for item in listed if isinstance(item, dict))
-    if len(listed) + sum(len(parts) for parts in inner if isinstance(parts, list)) > limits.blocks:
+    count, pending = 0, [listed]
+    while pending and count <= limits.blocks:
+        parts = pending.pop()
+        count += len(parts)
+        inner = (item.get("content", item.get("blocks")) for item in parts if isinstance(item, dict))
+        pending += [each for each in inner if isinstance(each, list)]
+    if count > limits.blocks:
         raise LimitExceeded("The answer has too many blocks", limit="blocks", maximum=limits.blocks)
+
+
+def check_models(value: JSONValue, limits: Limits, *, size: int) -> None:
+    """Count what becomes models in an answer of `size` bytes: the members of its longest list.
+
+    A model takes some 700 bytes, so that many of few bytes each cost far more than they weigh.
+
+    Raises:
+        LimitExceeded: They are more than such an answer may hold.
+    """
+    lists = value.values() if isinstance(value, dict) else [value]
+    count = max((len(each) for each in lists if isinstance(each, list)), default=0)
+    if count > limits.items // 20 + size // 80:
+        problem = f"The answer lists {count} models in {size} bytes"
+        raise LimitExceeded(problem, limit="items", maximum=limits.items)
 
 
 def environments(value: JSONValue) -> list[str]:

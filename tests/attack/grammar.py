@@ -186,7 +186,7 @@ def answers(draw: st.DrawFn) -> bytes:
     return early + b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-DELIVERIES = ["whole"] * 3 + ["twice", "twice", "late twin"]
+DELIVERIES = ["whole"] * 3 + ["twice", "twice"]
 DELIVERIES += ["cut", "late", "pause", "drip", "early hints", "reset", "nothing"]
 
 
@@ -200,8 +200,6 @@ def attacks(draw: st.DrawFn) -> Attack:
             steps = (Step("send", answer),)
         case "twice":
             steps = (Step("send", answer * 2),)
-        case "late twin":
-            steps = (Step("send", answer), Step("pause", seconds=0.02), Step("send", answer))
         case "cut":
             steps = (Step("send", answer[: draw(st.integers(0, min(len(answer), 3000)))]),)
         case "late":

@@ -160,6 +160,38 @@ def test_packed_answer_is_refused_before_it_is_unpacked(ours: Server, backend: s
         assert anyio.run(main, proxy.url, backend=backend) < 8 * MEGABYTE
 
 
+_NESTED = [{"type": "tool_result", "tool_call_id": "", "blocks": [{}] * 90}] * 90
+
+# As many as `Limits.items` and `Limits.result_bytes` allow, and yet more than their bytes are worth.
+COSTLY = {
+    "tasks": ("/tasks", b'{"tasks":[' + b"{}," * 49_000 + b"{}]}", "items"),
+    "splits": ("/splits", b"[" + b'"a",' * 49_000 + b'"a"]', "items"),
+    "halves": ("/list_environments", b'["' + rb"\ud83d" * (5 * MEGABYTE) + b'"]', "escapes"),
+    "line_ends": ("/list_environments", b'["' + rb"\n" * (15 * MEGABYTE) + b'"]', "escapes"),
+    "nested_blocks": ("/prompt", json.dumps(_NESTED).encode(), "blocks"),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_answer_that_costs_more_than_its_bytes_is_refused_within_the_default_limits(ours: Server, name: str) -> None:
+    path, body, limit = COSTLY[name]
+    with FaultProxy(ours.url) as proxy, Client(proxy.url, keepalive=NO_PINGS) as client:
+        environment = client.environment("slowenvironment")
+        with environment.session(slow()) as session:
+            session.get_prompt()
+            ask = {
+                "/tasks": lambda: environment.list_tasks("train"),
+                "/splits": environment.list_splits,
+                "/prompt": session.get_prompt,
+                "/list_environments": client.list_environments,
+            }[path]
+            client._client._server._names.clear()
+            proxy.add(Rule(None, path, ReplaceBody(body)))
+            with pytest.raises(LimitExceeded) as caught:
+                ask()
+    assert caught.value.limit == limit
+
+
 def test_list_of_5000_tasks_and_a_long_text_are_within_the_limits(ours: Server) -> None:
     tasks = {"tasks": [{f"field{i}": "some, [text]" for i in range(15)} for _ in range(5_000)]}
     text = "a, [b], {c} \\" * 400_000

@@ -9,8 +9,17 @@ from ors_client import AsyncClient, KeepalivePolicy, TaskRef
 NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.1], ids=["at_once", "while_idle"])
-def test_second_answer_to_a_plain_request_is_not_taken_for_the_next_one(backend: str, pause: float) -> None:
+PARTS = pytest.mark.parametrize(
+    ("pause", "part"),
+    [(0.0, None), (0.1, None), (0.0, 20), (0.1, 20), (0.1, -5)],
+    ids=["at_once", "while_idle", "half_at_once", "half_while_idle", "nearly_all_while_idle"],
+)
+
+
+@PARTS
+def test_second_answer_to_a_plain_request_is_not_taken_for_the_next_one(
+    backend: str, pause: float, part: int | None
+) -> None:
     async def main(url: str) -> None:
         async with AsyncClient(url, keepalive=NO_PINGS) as client:
             assert await client.list_environments() == ["env"]
@@ -18,7 +27,7 @@ def test_second_answer_to_a_plain_request_is_not_taken_for_the_next_one(backend:
             tools = await client.environment("env").list_tools()
             assert [tool.name for tool in tools] == ["go"]
 
-    wrong = answer({"tools": [{"name": "wrong", "description": ""}]})
+    wrong = answer({"tools": [{"name": "wrong", "description": ""}]})[:part]
     first = HONEST["list_environments"]
     assert isinstance(first, bytes)
     steps = [first, pause, wrong] if pause else [first + wrong]
@@ -26,8 +35,8 @@ def test_second_answer_to_a_plain_request_is_not_taken_for_the_next_one(backend:
         anyio.run(main, server.url, backend=backend)
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.1], ids=["at_once", "while_idle"])
-def test_second_answer_to_a_call_is_not_taken_for_the_next_one(backend: str, pause: float) -> None:
+@PARTS
+def test_second_answer_to_a_call_is_not_taken_for_the_next_one(backend, pause, part) -> None:
     async def main(url: str) -> None:
         async with (
             AsyncClient(url, keepalive=NO_PINGS) as client,
@@ -39,7 +48,7 @@ def test_second_answer_to_a_call_is_not_taken_for_the_next_one(backend: str, pau
             assert (await session.call_tool("go")).text == "1"
 
     def call(nth: int):
-        right, wrong = result(str(nth)), result("wrong")
+        right, wrong = result(str(nth)), result("wrong")[:part]
         return [right, pause, wrong] if pause else [right + wrong]
 
     with HostileServer(call=call) as server:
