@@ -33,10 +33,10 @@ beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 &
 	status=0; $(1) || status=$$?; \
 	wait $$lint || status=2; cat $$said; exit $$status
 
-test: $(DEV) ## Lint, and run the fast tests, in four minutes
+test: $(DEV) ## Lint, and run the fast tests, in about five minutes
 	$(call beside_lint,$(PYTEST) $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
 
-test-all: $(DEV) ## Lint, run every test and report the coverage, in ten minutes
+test-all: $(DEV) ## Lint, run every test and report the coverage, in about twenty
 	$(call beside_lint,$(PYTEST) $(TOGETHER) --cov --cov-report term:skip-covered)
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
