@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ors_client import KeepalivePolicy
+from ors_client.report._text import duration
 
 from .check_report import CheckReport, EnvironmentDescription, Problem, SessionDemand
 from .command import INTERRUPTED, PROBLEMS
 from .options import SecretHostsOption, SecretOption, ServerOptions, SplitOption, TaskOption, read_secrets
-from .output import err, milliseconds, out, printable, show, show_error, show_json, show_note
+from .output import err, out, printable, show, show_error, show_json, show_note
 from .server_check import ServerCheck
 from .signals import run_until_signal
 
@@ -158,7 +159,7 @@ def _show(options: ServerOptions, report: CheckReport, demand: SessionDemand) ->
     if report.opened is not None:
         name, split, index = report.opened
         steps = [(step, report.seconds.get(step)) for step in ("create", "prompt", "ping", "delete")]
-        timed = ", ".join(f"{step} {milliseconds(took)}" for step, took in steps if took is not None) or "not opened"
+        timed = ", ".join(f"{step} {duration(took)}" for step, took in steps if took is not None) or "not opened"
         facts += [("session", Text(printable(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
         facts += _features(report)
     if report.environments:

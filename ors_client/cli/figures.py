@@ -14,8 +14,9 @@ from ors_client.report import Estimate, Figures
 from ors_client.report._advice import advice
 from ors_client.report._figures import labels
 from ors_client.report._headline import Headline, headline
+from ors_client.report._text import duration
 
-from .output import milliseconds, one_line, out, printable, show
+from .output import one_line, out, printable, show
 
 _KIND = 46  # characters of a tool's name on 80 columns
 _TITLE = 120  # characters of what a failure is
@@ -244,9 +245,9 @@ def _failures(figures: Figures) -> list[tuple[str, str]]:
 def _tools(figures: Figures) -> list[tuple[str, str]]:
     return [
         (
-            milliseconds(tool.total_seconds),
+            duration(tool.total_seconds),
             f"{one_line(name, _KIND)}, {_count(tool.calls, 'call')}, {_count(tool.errors, 'error')}, median "
-            + milliseconds(tool.percentile(0.5)),
+            + duration(tool.percentile(0.5)),
         )
         for name, tool in figures.slowest_tools[:_TOOLS]
     ]

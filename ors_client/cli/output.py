@@ -17,10 +17,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ors_client.report._text import printable
+
 # In a pipe rich assumes 80 columns and would cut what `grep` looks for.
 _UNFOLDED = 100_000
-
-_JOINER = "\u200d"  # holds emoji together; not printable to Python
 
 
 def out() -> Console:
@@ -36,15 +36,6 @@ def err() -> Console:
 def _console(terminal: bool, *, stderr: bool) -> Console:  # noqa: FBT001 - private, and named at both calls
     width = None if terminal else _UNFOLDED
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=not terminal)
-
-
-def printable(text: object) -> str:
-    """Return `text` with every character that a terminal would act on, save line ends and tabs, spelt out."""
-    return "".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _escaped(c) for c in str(text))
-
-
-def _escaped(character: str) -> str:
-    return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: object, limit: int) -> str:
@@ -118,8 +109,3 @@ def labelled(label: str, style: str, text: str, *, gap: int = 1) -> Table:
     grid.add_column(overflow="fold")
     grid.add_row(Text(printable(label), style=style), Text(printable(text)))
     return grid
-
-
-def milliseconds(seconds: float) -> str:
-    """Spell a duration as people read it."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""Untrusted text as safe HTML.
+"""Untrusted text as safe HTML, or safe for a terminal; numbers and durations as people read them.
 
 Everything in a record comes from servers and models: it is escaped and shortened, and control characters are written
 out. Only raster images are shown. Counts how much a page may still hold.
@@ -62,10 +62,15 @@ def _placeholder(mime_type: str, how: str) -> str:
 
 def escape(text: object) -> str:
     """Escape a text for HTML, inside an element or a quoted attribute."""
-    return html.escape("".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _visible(c) for c in str(text)))
+    return html.escape(printable(text))
 
 
-def _visible(character: str) -> str:
+def printable(text: object) -> str:
+    """Return a text with every character that a terminal would act on, save line ends and tabs, spelt out."""
+    return "".join(c if c.isprintable() or c in "\n\t" or c == _JOINER else _escaped(c) for c in str(text))
+
+
+def _escaped(character: str) -> str:
     return "" if character == "\r" else character.encode("unicode_escape").decode("ascii")
 
 
