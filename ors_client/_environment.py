@@ -97,6 +97,10 @@ class AsyncEnvironment:
         """
         return (await self._address()).environment
 
+    async def server_version(self) -> str | None:
+        """Return the version of the environment's server, or `None` where it has no such route."""
+        return await self._server.version((await self._address()).deployment)
+
     async def list_splits(self) -> list[Split]:
         """Return the splits, in the server's order."""
         address = await self._address()
@@ -386,12 +390,3 @@ def _has_no_list(error: StatusError) -> bool:
         return "not supported" in error.detail  # "list_tasks is not supported ... index-based API"
     # openreward 0.1.50 hands on what the environment's author raised.
     return error.status == 501 or (error.status == 500 and error.detail.startswith("NotImplementedError"))
-
-
-async def server_version(environment: AsyncEnvironment) -> str | None:
-    """Return the version that an environment's server tells, or `None` where it tells none."""
-    address = await environment._address()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the client has the public one
-    try:
-        return await environment._server.version(address.deployment)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
-    except ORSError:  # nothing depends on it
-        return None

@@ -200,6 +200,10 @@ class Environment:
         """
         return self._run(self._environment.name)
 
+    def server_version(self) -> str | None:
+        """Return the version of the environment's server, or `None` where it has no such route."""
+        return self._run(self._environment.server_version)
+
     def list_splits(self) -> list[Split]:
         """Return the splits, in the server's order."""
         return self._run(self._environment.list_splits)

@@ -11,6 +11,7 @@ from .block_text import flatten, images_absent, placeholder, plain_text
 from .episode_log import REFUSALS, CallEntry, EpisodeLog, Failure, refusal_text
 from .json_schema import SchemaResolver, mapping, sequence
 from .task_file import read_task_file
+from .versions import known_versions
 
 __all__ = [
     "REFUSALS",
@@ -31,6 +32,7 @@ __all__ = [
     "get_logger",
     "images_absent",
     "is_one_text",
+    "known_versions",
     "mapping",
     "placeholder",
     "plain_text",

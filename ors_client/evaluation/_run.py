@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ors_client._environment import AsyncEnvironment, server_version
+from ors_client._environment import AsyncEnvironment
+from ors_client._errors import ORSError
+from ors_client._shared.versions import known_versions
 from ors_client._types import JSONObject, JSONValue
 from ors_client.record import RunRecord, runs
 
@@ -60,7 +62,9 @@ async def describe_run(
     """
     settings = asdict(rules)
     budget = settings.pop("budget")
-    found = {"ors-client": _installed("ors-client"), "server": await server_version(environment)}
+    server: str | None = None
+    with suppress(ORSError):  # nothing depends on it
+        server = await environment.server_version()
     return RunRecord(
         environment=await environment.name(),
         target=target,
@@ -70,7 +74,7 @@ async def describe_run(
         budget=budget,
         settings=settings,
         noted={"model_timeout": model.timeout, **(noted or {})},
-        versions={name: number for name, number in found.items() if number is not None},
+        versions=known_versions("ors-client", server=server),
     )
 
 
@@ -141,10 +145,3 @@ def _shown(values: _Flat, name: str) -> str:
         return "left out"
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -30,6 +30,7 @@ SHARED = [
     "get_logger",
     "images_absent",
     "is_one_text",
+    "known_versions",
     "mapping",
     "placeholder",
     "plain_text",

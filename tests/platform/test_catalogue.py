@@ -51,6 +51,7 @@ async def test_deployment_that_lists_no_environments_is_reached_all_the_same(cli
 async def test_version_of_a_deployment_is_told(client_of, calm):
     async with client_of(calm.urls) as client:
         assert await client.server_version(NAME) == "0.1.167"
+        assert await client.environment(NAME).server_version() == "0.1.167"
 
 
 async def test_api_host_tells_secrets_and_difficulty(client_of, calm):

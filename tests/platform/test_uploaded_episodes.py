@@ -6,7 +6,7 @@ from platforms import KEY, NAME, forget_rollouts, platform, variables
 
 from fixtures.proxy import FaultProxy
 from ors_client import Client, ImageBlock, Message, TextBlock, UnknownBlock
-from ors_client.record import CallRecord, EpisodeRecord
+from ors_client.record import CallRecord, EpisodeRecord, runs
 from trl_bridge import OpenRewardSpec
 from trl_bridge._runtime.rollout_upload import redactable, text_only, upload
 
@@ -50,6 +50,11 @@ def test_episode_is_told_from_its_prompt_to_its_end(server):
     assert (call["type"], call["name"], call["callId"]) == ("tool_call", "ask", result["callId"])
     assert result["content"] == "beta: beta-train-0"
     assert end["rollout_info"]["task_index"] == 0
+
+
+def test_record_of_a_training_in_the_catalogue_has_the_version_of_the_deployment(server, tmp_path):
+    play(server, "ask", env_name="beta", record=tmp_path / "record.jsonl")
+    assert [run.versions["server"] for run in runs(tmp_path / "record.jsonl")] == ["0.1.167"]
 
 
 def test_ids_that_anybody_may_read_are_asked_for_without_the_key(server, monkeypatch):

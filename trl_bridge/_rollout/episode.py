@@ -265,7 +265,7 @@ class Episode:
             if settings.record and not self.runtime.version_asked:
                 self.runtime.version_asked = True
                 with contextlib.suppress(ORSError):  # nothing depends on it
-                    self.runtime.server_version = await server.client.server_version()
+                    self.runtime.server_version = await server.environment.server_version()
             if settings.prompts == "messages":
                 messages = await session.get_messages()
             else:

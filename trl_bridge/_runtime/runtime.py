@@ -16,13 +16,20 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import anyio
 
 from ors_client import AsyncClient, ClientStateError, Layout, Message, Rollouts, Secret, TaskRef
-from ors_client._shared import LoopThread, OwnProcess, Secrets, credentials_in, get_logger, secret_values
+from ors_client._shared import (
+    LoopThread,
+    OwnProcess,
+    Secrets,
+    credentials_in,
+    get_logger,
+    known_versions,
+    secret_values,
+)
 from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, WordsRecord, redacted
 from trl_bridge._settings import Settings
 
@@ -193,13 +200,12 @@ class Runtime:
         """Return what the record says of the settings."""
         if self._run is None or self._run.environment != self.environment:
             settings = asdict(self.settings.scoring) | {name: getattr(self.settings, name) for name in _RECORDED}
-            found = {name: _installed(name) for name in ("ors-client", "trl")} | {"server": self.server_version}
             self._run = RunRecord(
                 kind="training",
                 environment=self.environment,
                 target=self.settings.target,
                 settings=settings,
-                versions={name: number for name, number in found.items() if number is not None},
+                versions=known_versions("ors-client", "trl", server=self.server_version),
             )
         return self._run
 
@@ -336,13 +342,6 @@ class RuntimeHandle:
         finalizer = self._finalizer
         if self._runtime is not None and finalizer is not None and finalizer.detach() is not None:
             _close_runtime(self._runtime, wait=True)
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def connect(settings: Settings) -> RuntimeHandle:
