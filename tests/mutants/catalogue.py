@@ -365,7 +365,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a request that needs no key carries it",
         (
             *_in(_CLIENT, "transport", "operations"),
-            "tests/platform/test_told_episodes.py",
+            "tests/platform/test_uploaded_episodes.py",
             "tests/platform/test_catalogue.py",
         ),
     ),
