@@ -436,7 +436,7 @@ def _episode(task: Task | TaskRef, toolset: str | None) -> Episode:
         return Episode(split=task.split, index=task.index, toolset=toolset)
     if isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
         return Episode(spec=task.spec, toolset=toolset)
-    raise TypeError(f"A session is of a Task or a TaskRef(split, index), not of {task!r}.")
+    raise TypeError(f"session() takes a Task or a TaskRef(split, index), not {task!r}.")
 
 
 def _finalize(

@@ -41,7 +41,7 @@ _INTERRUPTED = frozenset(
     {"abort", "error", "insufficient_system_resource"}
 )  # ends of replies that are the server's fault
 _CONNECT_SECONDS = 10.0
-_EXCERPT_BYTES = 4096  # bytes of an answer that may be told in an error
+_EXCERPT_BYTES = 4096  # bytes of an answer that an error may quote
 _EXCERPT_SECONDS = 1.0  # for it to come
 _MAX_REPLY_BYTES = 64 * 1024 * 1024  # bytes of one reply
 _LIMITS = Limits(items=1_000_000)  # nothing but dicts and lists is made of a reply, which may hold many probabilities

@@ -21,7 +21,7 @@ from ors_client.record import RunRecord, runs
 from ._model import ChatModel
 from ._rules import Rules
 
-_SHOWN = 60  # characters of a value that a message tells
+_SHOWN = 60  # characters of a value in a message
 
 
 class SettingsDiffer(ValueError):
@@ -84,7 +84,7 @@ def check_settings(record: str | os.PathLike[str], run: RunRecord, *, force: boo
     Args:
         record: The file; it need not be there.
         run: What is about to be played.
-        force: Whether differing settings are told instead of raised.
+        force: Whether differing settings are returned instead of raised.
 
     Returns:
         A text for each difference that may be.

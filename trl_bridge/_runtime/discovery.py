@@ -99,7 +99,7 @@ async def discover_tools(
 
 
 class Capabilities(NamedTuple):
-    """What an environment has; everything, where it can't be told."""
+    """What an environment has; everything, where that is unknown."""
 
     tools: bool = True
     terminal_tool: bool = True
@@ -132,7 +132,7 @@ async def look_up_capabilities(
                 found.group_scoring or await session.supports_score_group(),
             )
     except (StatusError, SetupFailed) as error:  # whoever needs the answer asks again, and says what is wrong
-        logger.debug("What the environment has could not be told: %s", error)
+        logger.debug("What the environment has is unknown: %s", error)
         return Capabilities()
 
 

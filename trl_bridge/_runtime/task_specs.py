@@ -28,7 +28,7 @@ class TaskSpecCache:
         self._asked: dict[TaskRef, asyncio.Task[None]] = {}
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Take what a list of tasks tells."""
+        """Take the specifications of a list of tasks."""
         for task in tasks:
             if task.split is not None and task.index is not None:
                 self._known[TaskRef(task.split, task.index)] = task.spec
