@@ -265,12 +265,12 @@ def _ask_argument(argument: Argument) -> list[JSONValue]:
     """Ask until there is a value; an empty list is an optional argument that was left out."""
     default = "" if argument.default is None else f"; default {argument.default}"
     input_format = _input_format(argument)
-    left_out = input_format if argument.required else f"{input_format}, optional{default}"
+    takes = input_format if argument.required else f"{input_format}, optional{default}"
     note = f"  {one_line(argument.description, _LINE)}" if argument.description else ""
     if note:
         out().print(Text(note, style="dim"))
     while True:
-        text = input(f"  {printable(argument.name)} ({printable(argument.label)}{printable(left_out)}): ")
+        text = input(f"  {printable(argument.name)} ({printable(argument.label)}{printable(takes)}): ")
         if not text and not argument.required:
             return []
         try:
