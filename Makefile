@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.installed-dev
-# Whoever has the development tools has all that the demo needs; others need not wait for the tools.
+# Whoever has the development tools has all that the demo and the site need; others need not wait for the tools.
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-demo)
+DOCS := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-docs)
 
 # Options of the demo count only when given on the command line: names as short as ENV may mean something else outside.
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
@@ -47,9 +48,9 @@ lint: $(DEV) ## Check style, format and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 
-docs: $(DEV) ## Write the API reference to build/docs
+docs: $(DOCS) ## Write the searchable site, the pages of docs/ and the API reference, to build/docs
 	@rm -rf build/docs
-	@$(BIN)/python -m tests.packaging.reference build/docs
+	@$(BIN)/python -m tests.packaging.website build/docs
 
 bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare aiohttp
 	@$(BIN)/python -m tests.benchmarks
