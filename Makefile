@@ -12,7 +12,7 @@ DOCS := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-docs)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all retest lint docs bench soak fuzz conformance-matrix clean
+.PHONY: help install demo demo-sft test test-all retest lint docs bench soak fuzz conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ install: $(DEV) ## Make .venv, with everything for development
 demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SEED=0] [STEPS=45] [OUTPUT=demo-output]
 	@$(BIN)/python -m fixtures.demo $(call given,URL,--url) $(call given,ENV,--env) $(call given,SEED,--seed) \
 		$(call given,STEPS,--steps) $(call given,OUTPUT,--output)
+
+demo-sft: $(DEMO) ## Evaluate a weak model, train on what it solved, and see the gain: [SEED=0] [OUTPUT=demo-output]
+	@$(BIN)/python -m fixtures.demo.sft $(call given,SEED,--seed) $(call given,OUTPUT,--output)
 
 # Three workers for two cores, since tests wait; a file stays in one, so that its servers are started once.
 # Where bytecode is forbidden, every one of some hundred servers and commands would be compiled anew.
