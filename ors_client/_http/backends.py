@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 from weakref import WeakSet
 
-import anyio
+import anyio.lowlevel
 import httpx
 
 from .process import explain_open_files
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import aiohttp
     import yarl
+    from aiohttp.client_proto import ResponseHandler
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -235,15 +236,19 @@ class AiohttpConnections:
                 traces: list[aiohttp.tracing.Trace],
                 timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the parent's signature
             ) -> aiohttp.connector.Connection:
-                # aiohttp takes what came on an idle connection for the answer to the next request.
                 while True:
                     connection = await super().connect(req, traces, timeout)
                     protocol = connection.protocol
                     if protocol is None or protocol not in self._used:
                         break
-                    if not protocol.should_close and not _is_readable(connection.transport):
+                    quiet = False
+                    try:
+                        quiet = await _is_quiet(protocol, connection.transport)
+                    finally:
+                        if not quiet:
+                            connection.close()
+                    if quiet:
                         return connection
-                    connection.close()
                 if protocol is not None:
                     self._used.add(protocol)
                 return connection
@@ -313,9 +318,22 @@ class _AiohttpResponse:
         await self._response.wait_for_close()
 
 
+async def _is_quiet(protocol: ResponseHandler, transport: asyncio.Transport | None) -> bool:
+    """Tell whether an idle connection can be used again: it was not closed, and nothing came on it unasked.
+
+    After a blocked event loop, one whose closing has arrived still looks usable, and aiohttp takes what came meanwhile
+    for the answer to the next request.
+    """
+    if transport is not None and transport.get_extra_info("ssl_object") is not None:
+        # TLS has messages of its own, which are no answers: only the loop can tell them apart, in two turns.
+        for _ in range(2):
+            await anyio.lowlevel.checkpoint()
+        return protocol.is_connected() and not protocol.should_close
+    return not protocol.should_close and not _is_readable(transport)
+
+
 def _is_readable(transport: asyncio.Transport | None) -> bool:
-    """Tell whether something lies unread on a plain connection. TLS has messages of its own, which are no answers."""
-    if transport is None or transport.get_extra_info("ssl_object") is not None:
+    if transport is None:
         return False
     socket = transport.get_extra_info("socket")
     if sys.platform == "win32":  # which has no poll; elsewhere, select can't look at the thousandth file and later ones

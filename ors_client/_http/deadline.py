@@ -94,15 +94,6 @@ class Loop:
         # next turn finds the task waiting again.
         return self.native.call_soon(scope.cancel, context=self._context)
 
-    async def poll_io(self) -> None:
-        """Let it take notice of what has arrived at sockets while it was blocked, which takes two turns."""
-        if self.is_asyncio:
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        else:
-            await anyio.lowlevel.checkpoint()
-            await anyio.lowlevel.checkpoint()
-
 
 class Deadline:
     """A cancel scope with a deadline that may be moved at little cost.

@@ -220,7 +220,7 @@ class Transport:
         failure: FailedAttempt | None = None
         with deadline:
             try:
-                response = await self._exchange(operation, stream, loop)
+                response = await self._exchange(operation, stream)
                 deadline.note_progress()
                 try:
                     return await self._read(operation, response, stream, deadline)
@@ -251,7 +251,7 @@ class Transport:
             on_result(self._parse(operation, result))
         return result
 
-    async def _exchange(self, operation: Operation[Any], stream: Stream | None, loop: Loop) -> HTTPResponse:
+    async def _exchange(self, operation: Operation[Any], stream: Stream | None) -> HTTPResponse:
         """Send the request and return the answer's head, following redirects within the origin by hand."""
         url = self._hosts[operation.host] + operation.path
         headers = [*(self._signed if operation.authenticated else self._anonymous), *operation.headers]
@@ -260,9 +260,6 @@ class Transport:
             body = _resuming(body, stream.task_id)
         if body is not None:
             headers.append((b"content-type", b"application/json"))
-        if not operation.idempotent:
-            # After a blocked event loop, a connection whose closing has arrived still looks usable.
-            await loop.poll_io()
         cookies = operation.cookies
         if cookies is not None and operation.session_id is None:
             cookies.clear()  # of an attempt before, whose session is not the one that this one makes

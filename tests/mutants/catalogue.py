@@ -370,11 +370,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "ors_client/_http/transport: a call may go on a connection that is closing",
-        "if not operation.idempotent:",
-        "if False:",
+        "ors_client/_http/backends: a call may go on a connection that is closing",
+        "return not protocol.should_close and not _is_readable(transport)",
+        "return True",
         "a blocked loop loses the next call",
-        (*_in(_RELIABILITY, "processes", "time"), *_in(_CLIENT, "transport")),
+        _in(_RELIABILITY, "surplus", "processes", "time"),
+    ),
+    Mutant(
+        "ors_client/_http/backends: a call may go on a TLS connection that is closing",
+        "return protocol.is_connected() and not protocol.should_close",
+        "return True",
+        "a blocked loop loses the next call",
+        _in(_RELIABILITY, "tls"),
     ),
     Mutant(
         "ors_client/_http/cancellation: a cancelled caller waits for nothing",

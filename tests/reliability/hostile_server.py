@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
@@ -64,11 +65,13 @@ class HostileServer:
 
     Args:
         greeting: Sent on each connection before anything was asked.
+        tls: Speak TLS, with this.
         scripts: By the last segment of the path; the other endpoints are honest.
     """
 
-    def __init__(self, *, greeting: bytes = b"", **scripts: Script) -> None:
+    def __init__(self, *, greeting: bytes = b"", tls: ssl.SSLContext | None = None, **scripts: Script) -> None:
         self._greeting = greeting
+        self._tls = tls
         self.requests: list[str] = []
         self.connections = 0
         self._scripts = scripts
@@ -77,8 +80,8 @@ class HostileServer:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls))
+        self.url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         return self
