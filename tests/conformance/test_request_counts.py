@@ -12,7 +12,7 @@ from ors_client import Client, Layout, TaskRef
 def rows():
     with serve(*SERVER) as server:
         rows = measure(server)
-    print(table(rows))  # noqa: T201 - what the README quotes
+    print(table(rows))  # noqa: T201 - what docs/migrating.md quotes
     return rows
 
 
