@@ -147,7 +147,8 @@ class TransportError(ORSError):
     Tried: What is safe to repeat, until `RetryPolicy.attempts` in a row made no progress, or for `Timeouts.start_up` at
     a server that had answered before.
 
-    Do: Check that the server is running, and its host and port.
+    Do: Check that the server is running, and its host and port. 504: the gateway's read time-out may be shorter than
+    the setup.
 
     Args:
         doing: What was attempted, as "POST /echo/call" or "open a session".
