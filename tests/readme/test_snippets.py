@@ -6,7 +6,9 @@ names, steps and lengths are replaced, as there is no hub here and a port is fre
 
 import ast
 import asyncio
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 from models import model_server
 from pages import Snippet, snippets
-from servers import serve
+from servers import ROOT, serve
 
 # A training takes half a minute, and to import an SDK ten seconds: `make test` has those of the front page alone.
 SLOW = r"\.train\(\)|^from (openreward|ors)\b"
@@ -61,6 +63,17 @@ def model(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def recorded(echo_server, endpoint, tmp_path_factory):
+    """A folder with the record of a model that wins, and the file of its tasks."""
+    folder = tmp_path_factory.mktemp("record")
+    run = ["run", echo_server.url, "--base-url", endpoint.url, "--attempts", "4", "--model", "right"]
+    for arguments in (run, ["profile", "episodes.jsonl", "-o", "tasks.json"]):
+        command = [sys.executable, "-m", "ors_client.cli", *arguments]
+        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=100)
+    return folder
+
+
 # Other packages' warnings in what a user's training script does; our own stay errors.
 TRL = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory'"),
@@ -94,6 +107,8 @@ def test_snippet_runs_as_it_stands(snippet: Snippet, echo_server, request, tmp_p
         monkeypatch.setenv("OPENREWARD_API_URL", api)
         monkeypatch.setenv("OPENREWARD_SESSION_URL", sessions)
         monkeypatch.setenv("OPENREWARD_API_KEY", "KEY")
+    if "sft_dataset" in source:
+        shutil.copytree(request.getfixturevalue("recorded"), tmp_path, dirs_exist_ok=True)
     if "Qwen/" in source:
         source = re.sub(r"Qwen/[\w.-]+", str(request.getfixturevalue("model")), source)
     source = source.replace("GRPOConfig(", "GRPOConfig(use_cpu=True, bf16=False, report_to='none', ")
