@@ -12,7 +12,7 @@ DOCS := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-docs)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-sft test test-all retest lint docs bench soak fuzz conformance-matrix clean
+.PHONY: help install demo demo-sft test test-all retest lint docs links bench soak fuzz conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ lint: $(DEV) ## Check style, format and types
 docs: $(DOCS) ## Write the searchable site, the pages of docs/ and the API reference, to build/docs
 	@rm -rf build/docs
 	@$(BIN)/python -m tests.packaging.website build/docs
+
+links: $(DEV) ## Ask for every address outside that the pages link to
+	@$(BIN)/python tests/readme/outside_links.py
 
 bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare aiohttp
 	@$(BIN)/python -m tests.benchmarks

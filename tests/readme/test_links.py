@@ -1,8 +1,8 @@
 """Links within the pages lead somewhere, and every page is found from the list of pages."""
 
 import pytest
-from pages import PAGES, anchors, links
-from servers import ROOT
+from outside_links import broken
+from pages import PAGES, ROOT, anchors, links
 
 INDEX = "docs/README.md"
 
@@ -19,3 +19,9 @@ def test_links_lead_to_files_and_to_one_heading_each(page):
 
 def test_list_of_pages_names_every_page():
     assert {path for path, _ in links(INDEX)} >= set(PAGES) - {INDEX, "README.md"}
+
+
+def test_outside_addresses_that_give_no_page_are_named(ours, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    urls = [f"{ours.url}/health", f"{ours.url}/health/none", "http://127.0.0.1:1/"]
+    assert [line.partition(": ")[0] for line in broken(urls)] == urls[1:]
