@@ -1,7 +1,8 @@
 """Hundreds of sessions under random faults, for as long as is wanted: `python -m tests.soak --minutes 10`.
 
-Rollouts open sessions, think, call, are cancelled and leave, through a proxy that breaks what passes. At the end the
-books of both sides are compared: what the server ran, what callers got, and what the proxy broke. The exit status is 1
+Rollouts open sessions, think, call, are cancelled and leave, while their event loop is blocked now and then. They reach
+two servers through a balancer that pins by cookie, and a proxy that breaks what passes. At the end the books of both
+sides are compared: what the server ran, what callers got, and what the proxy broke. The exit status is 1
 where a call ran twice, a result was lost that could be had, a session was left, or something grew.
 """
 
@@ -31,6 +32,7 @@ for folder in (ROOT / "tests", ROOT):
 
 from servers import Server, serve  # noqa: E402 - found through the path above
 
+from fixtures.balancer import Balancer  # noqa: E402
 from fixtures.journal import VARIABLE  # noqa: E402
 from fixtures.proxy import (  # noqa: E402
     CleanEndWithout,
@@ -38,6 +40,7 @@ from fixtures.proxy import (  # noqa: E402
     CutAfterEvent,
     CutBeforeFinalBlankLine,
     CutInsideEvent,
+    Exchange,
     Fault,
     FaultProxy,
     OneByteAtATime,
@@ -59,6 +62,40 @@ from ors_client import (  # noqa: E402
     TaskRef,
     Timeouts,
 )
+
+
+@dataclass(frozen=True)
+class Drip(Fault):
+    """The server's answer, a twentieth each tenth of a second."""
+
+    async def act(self, exchange: Exchange) -> None:
+        """Answer slowly."""
+        head, body = await _whole(exchange)
+        await exchange.send(head)
+        step = max(1, len(body) // 20)
+        for start in range(0, len(body), step):
+            await exchange.sleep(0.1)
+            await exchange.send(body[start : start + step])
+        exchange.ending = "complete"
+
+
+@dataclass(frozen=True)
+class Surplus(Fault):
+    """The server's answer, and half of it once more."""
+
+    async def act(self, exchange: Exchange) -> None:
+        """Answer one and a half times."""
+        head, body = await _whole(exchange)
+        await exchange.send(head + body + (head + body)[: len(head + body) // 2])
+        exchange.ending = "complete"
+
+
+async def _whole(exchange: Exchange) -> tuple[bytes, bytes]:
+    reply = await exchange.forward()
+    body = await reply.read()
+    head = reply.head.replacing({"Content-Length": str(len(body)), "Transfer-Encoding": None})
+    return head.raw, body
+
 
 # Each fault hits this share of the requests that it can; together, every tenth call meets one.
 SHARE = 0.01
@@ -82,6 +119,8 @@ RECOVERABLE: tuple[Fault, ...] = (
     Silence(None, "after_task_id"),
     Silence(1.0),
     OneByteAtATime(64),
+    Drip(),
+    Surplus(),
 )
 # What happens to everything else: opening, preparing, keeping alive and deleting.
 ELSEWHERE: tuple[Fault, ...] = (
@@ -91,6 +130,8 @@ ELSEWHERE: tuple[Fault, ...] = (
     ResetAfterForward(),
     StatusAfterForward(504),
     Silence(1.0),
+    Drip(),
+    Surplus(),
 )
 PATHS = (
     ("POST", "/create_session"),
@@ -217,8 +258,15 @@ async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> t
                     flush=True,
                 )
 
+        async def block() -> None:
+            dice = random.Random(seed)
+            while time.monotonic() < until:
+                await anyio.sleep(dice.uniform(0.5, 3.0))
+                time.sleep(dice.uniform(0.0, 0.5))  # noqa: ASYNC251 - a program that computes in its event loop
+
         async with anyio.create_task_group() as group:
             group.start_soon(measure)
+            group.start_soon(block)
             group.start_soon(report)
             for number in range(sessions):
                 dice = random.Random(seed * 100_003 + number)
@@ -230,9 +278,9 @@ async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> t
 # --- The proxy, in a process of its own, since it keeps every request ------------------------------------------------
 
 
-def run_proxy(upstream: str, seed: int) -> None:
+def run_proxy(servers: list[str], seed: int) -> None:
     """Break what passes; at the first line of input tell what was broken, and end."""
-    with FaultProxy(upstream, seed=seed) as proxy:
+    with Balancer(servers) as balancer, FaultProxy(balancer.url, seed=seed) as proxy:
         rules = {
             "ambiguous": [
                 proxy.add(Rule("POST", "/call", fault, times=None, probability=SHARE)) for fault in AMBIGUOUS
@@ -252,9 +300,9 @@ def run_proxy(upstream: str, seed: int) -> None:
 
 
 @contextlib.contextmanager
-def proxy_before(server: Server, *, seed: int) -> Iterator[subprocess.Popen[str]]:
+def proxy_before(*servers: Server, seed: int) -> Iterator[subprocess.Popen[str]]:
     """Run the proxy for the length of a block."""
-    command = [sys.executable, "-m", "tests.soak", "--proxy", server.url, "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.soak", "--seed", str(seed), "--proxy", *(server.url for server in servers)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -271,7 +319,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="of faults and rollouts; timing stays chance")
-    parser.add_argument("--proxy", help=argparse.SUPPRESS)
+    parser.add_argument("--proxy", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.proxy:
         run_proxy(arguments.proxy, arguments.seed)
@@ -279,7 +327,11 @@ def main() -> int:
     seconds = arguments.minutes * 60
     print(f"{arguments.sessions} sessions for {seconds:.0f} s, every tenth call broken", flush=True)
     options = ("--env", "counter", "--keepalive-comment", "1", "--session-timeout", "120")
-    with serve("ours", *options, env={VARIABLE: ""}) as server, proxy_before(server, seed=arguments.seed) as proxy:
+    with (
+        serve("ours", *options, env={VARIABLE: ""}) as one,
+        serve("ours", *options, env={VARIABLE: ""}) as other,
+        proxy_before(one, other, seed=arguments.seed) as proxy,
+    ):
         assert proxy.stdin is not None
         assert proxy.stdout is not None
         url = proxy.stdout.readline().strip()
@@ -289,8 +341,8 @@ def main() -> int:
         proxy.stdin.write("\n")
         proxy.stdin.flush()
         broken = json.loads(proxy.stdout.readline())
-        executions = sum(server.stats()["executions"].values())
-        left = len(server.live())
+        executions = sum(sum(server.stats()["executions"].values()) for server in (one, other))
+        left = sum(len(server.live()) for server in (one, other))
     return judge(books, start, end, broken=broken, executions=executions, left=left)
 
 
