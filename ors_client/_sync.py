@@ -106,6 +106,10 @@ class Client:
     def __repr__(self) -> str:
         return repr(self._client).removeprefix("Async")
 
+    def open(self) -> Self:
+        """Open it without `with`, as a notebook may want; `close` ends it, and so does the interpreter's exit."""
+        return self.__enter__()
+
     def __enter__(self) -> Self:
         self._run.start()
         try:
@@ -283,6 +287,10 @@ class Session:
 
     def __repr__(self) -> str:
         return repr(self._session).replace("<Async", "<", 1)
+
+    def open(self) -> Self:
+        """Begin the episode without `with`; `close` ends it, and so does closing the client."""
+        return self.__enter__()
 
     def __enter__(self) -> Self:
         self._run(self._session.__aenter__)

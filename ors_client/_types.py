@@ -97,7 +97,7 @@ class ImageBlock(_Model):
     """
 
     type: Literal["image"] = "image"
-    data: str
+    data: str = Field(repr=False)  # a notebook would print all of it
     mime_type: str = Field(alias="mimeType")
     detail: Detail = None
 

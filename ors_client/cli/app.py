@@ -1,5 +1,8 @@
 """The commands of `ors`, in the order of its help. What they share is in `command`."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from .check import check
@@ -16,11 +19,26 @@ from .run import run
 app = typer.Typer(
     help="Look at, check, play and evaluate with the environments of an Open Reward Standard server.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way
+    if asked:
+        typer.echo(f"ors-client {version('ors-client')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[  # noqa: FBT002 - typer's way
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and end.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
 
 app.command()(command(check))
 app.command()(command(envs))

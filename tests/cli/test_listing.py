@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 
 import pytest
 from terminal import Terminal
@@ -12,6 +13,10 @@ from fixtures.proxy import FaultProxy, Rule, Status
 def test_envs_names_the_default_which_is_the_first(ors, server):
     rows = [row.split() for row in ors("envs", server.url).stdout.splitlines()]
     assert rows[:3] == [["environment", "default"], ["echoenvironment", "yes"], ["tasktoolsenvironment"]]
+
+
+def test_version_is_that_of_the_package(ors):
+    assert ors("--version").stdout == f"ors-client {version('ors-client')}\n"
 
 
 def test_envs_as_json_is_a_list_of_names(ors, server):

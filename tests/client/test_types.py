@@ -299,3 +299,10 @@ def test_unknown_block_is_written_as_it_came_however_deep(mode):
     candidate = GroupCandidate(messages=[Message(role="tool", blocks=[result])])
     written = candidate.model_dump(mode=mode, by_alias=True, exclude_none=True)
     assert written["messages"][0]["blocks"][0]["blocks"] == [raw, {"type": "unknown", "raw": "bare"}]
+
+
+def test_repr_of_what_holds_an_image_leaves_its_data_out():
+    output = ToolOutput(blocks=[ImageBlock(data="QUJD" * 1000, mime_type="image/png")], reward=1.0)
+    assert len(repr(output)) < 200
+    assert "image/png" in repr(output)
+    assert output.images[0].decode() == b"ABC" * 1000
