@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import Misuse
-from .output import out, printable, show_note
+from .output import out, printable, show_json, show_note
 
 _CUT = "Whether episodes that a budget cut are left out."
 
@@ -58,6 +58,7 @@ def export(
     images: Annotated[
         Images, typer.Option("--images", help="What becomes of episodes with images: an error, or a text for each.")
     ] = Images.REFUSE,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False,
 ) -> None:
     """Make a dataset of a record: of episodes that went well (sft), of pairs (dpo), with labels (kto), or of all."""
     where = output or record.with_suffix(".parquet" if to is Kind.PARQUET else f".{to.value}.parquet")
@@ -78,7 +79,7 @@ def export(
                     show_note(f"left out: {count} {reason}")
             if where.suffix == ".jsonl":
                 where.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-                out().print(f"{len(rows):,} rows  {printable(where)}", soft_wrap=True)
+                _show(len(rows), where, as_json=as_json)
                 return
             table = records.dataset(rows)
         table.to_parquet(str(where))
@@ -86,7 +87,14 @@ def export(
         raise Misuse(f"{str(record)!r}: {error}") from None
     except OSError as error:
         raise Misuse(f"{str(error.filename or where)!r}: {error.strerror or error}.") from None
-    out().print(f"{len(table):,} rows  {printable(where)}", soft_wrap=True)
+    _show(len(table), where, as_json=as_json)
+
+
+def _show(rows: int, where: Path, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"rows": rows, "path": str(where)})
+    else:
+        out().print(f"{rows:,} rows  {printable(where)}", soft_wrap=True)
 
 
 def _rows(records: Any, to: Kind, selection: Any, *, min_reward: float, min_gap: float) -> list[dict[str, Any]]:

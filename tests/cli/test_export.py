@@ -66,6 +66,13 @@ def test_export_of_the_record_is_a_table_of_all_episodes(ors, record):
     assert len(rows(record.with_suffix(".parquet"))) == 7
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_export_tells_programs_how_many_rows_it_wrote(ors, record, suffix):
+    where = record.with_name(f"kto{suffix}")
+    answer = json.loads(ors("export", record, "--to", "kto", "-o", where, "--json").stdout)
+    assert answer == {"rows": 6, "path": str(where)}
+
+
 def test_export_takes_the_bounds_that_it_is_given(ors, record):
     where = record.with_name("rows.jsonl")
     ors("export", record, "--to", "sft", "--min-reward", 0, "--best", 1, "-o", where)

@@ -78,9 +78,9 @@ def test_missing_environment_name_is_answered_with_the_choice(ors, ours):
 
 
 def test_wrong_name_of_the_only_environment_is_a_note(ors, echo_server):
-    result = ors("splits", echo_server.url, "--env", "wrong")
+    result = ors("splits", echo_server.url, "--env", "elsewhere")  # a word that is no other test's key
     assert result.exit_code == 0
-    assert "note: No environment named 'wrong'" in _said(result)
+    assert "note: No environment named 'elsewhere'" in _said(result)
 
 
 def test_wrong_name_of_the_only_environment_is_no_check_and_no_run(ors, echo_server):

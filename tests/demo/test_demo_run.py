@@ -7,6 +7,8 @@ import threading
 import demo_process
 import pytest
 
+from ors_client.record import read
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SECONDS = 500  # a bound for machines with other things to do; on two free cores a whole run takes about one minute
 
@@ -53,9 +55,9 @@ def test_curve_is_drawn(trained):
 
 def test_every_episode_is_recorded(trained):
     _, folder = trained
-    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    episodes = list(read(folder / "episodes.jsonl"))
     assert len(episodes) == 30 * 32
-    assert {episode["index"] for episode in episodes} == {0, 1, 2, 3}
+    assert {episode.index for episode in episodes} == {0, 1, 2, 3}
 
 
 def test_output_names_the_folder_and_what_is_in_it(trained):
