@@ -26,10 +26,11 @@ demo: $(DEMO) ## Watch a tiny model learn: [URL=http://host:port] [ENV=name] [SE
 demo-sft: $(DEMO) ## Evaluate a weak model, train on what it solved, and see the gain: [SEED=0] [OUTPUT=demo-output]
 	@$(BIN)/python -m fixtures.demo.sft $(call given,SEED,--seed) $(call given,OUTPUT,--output)
 
-# Three workers for two cores, since tests wait; a file stays in one, so that its servers are started once.
+# Four workers for two cores, since fast tests wait, and three where coverage keeps them busy. A file stays in one, so that
+# its servers are started once.
 # Where bytecode is forbidden, every one of some hundred servers and commands would be compiled anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
+TOGETHER := --dist loadfile --no-loadscope-reorder
 
 # Lint runs beside the tests, and what it says comes behind theirs. Its status is 2, since 1 says that tests failed.
 beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
@@ -37,11 +38,11 @@ beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 &
 	status=0; $(1) || status=$$?; \
 	wait $$lint || status=2; cat $$said; exit $$status
 
-test: $(DEV) ## Lint, and run the fast tests, in about five minutes
-	$(call beside_lint,$(PYTEST) $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
+test: $(DEV) ## Lint, and run the fast tests, in four minutes
+	$(call beside_lint,$(PYTEST) -n 4 $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
 
 test-all: $(DEV) ## Lint, run every test and report the coverage, in about twenty
-	$(call beside_lint,$(PYTEST) $(TOGETHER) --cov --cov-report term:skip-covered)
+	$(call beside_lint,$(PYTEST) -n 3 $(TOGETHER) --cov --cov-report term:skip-covered)
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
 	@$(PYTEST) --last-failed --last-failed-no-failures none

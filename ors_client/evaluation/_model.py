@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -172,6 +173,8 @@ class ChatModel:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
         self._replied = False
+        self._refused: ModelRefused | None = None
+        self._first_contact = anyio.Lock()  # guards that one request alone learns that an endpoint refuses all
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
@@ -182,6 +185,7 @@ class ChatModel:
         Raises:
             ClientStateError: A proxy variable names no proxy that can be used.
         """
+        self._refused = None
         authorization = (
             {"authorization": f"Bearer {self._key.get_secret_value()}"} if self._key.get_secret_value() else {}
         )
@@ -212,7 +216,7 @@ class ChatModel:
         return [self._key.get_secret_value()] if self._key.get_secret_value() else []
 
     async def ask(self, request: Mapping[str, Any]) -> Reply:
-        """Return the model's reply to a conversation.
+        """Return the model's reply to a conversation. Until the endpoint has replied once, it is asked one at a time.
 
         Args:
             request: `messages` and `tools`, as `OpenAIChat.request` writes them.
@@ -222,10 +226,25 @@ class ChatModel:
             ModelError: No reply came, however often it was asked.
             ModelRefused: None will come.
         """
+        body = {"model": self.name, **self.parameters, **request}
         try:
-            return await self._ask({"model": self.name, **self.parameters, **request})
+            return await (self._ask(body) if self._replied else self._ask_alone(body))
         except ORSError as error:
             raise error.at(url=self.base_url, session_id=None, show=self._redactor.redact) from None
+
+    async def _ask_alone(self, body: Mapping[str, Any]) -> Reply:
+        async with self._first_contact:
+            if self._refused is not None:
+                raise copy(
+                    self._refused
+                )  # it holds for all, as those who were told of it need a while to stop the others
+            if not self._replied:
+                try:
+                    return await self._ask(body)
+                except ModelRefused as error:
+                    self._refused = error
+                    raise
+        return await self._ask(body)
 
     async def _ask(self, body: Mapping[str, Any]) -> Reply:
         attempts = self._retry.attempts

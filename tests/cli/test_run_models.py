@@ -138,7 +138,7 @@ def test_prompt_that_a_filter_refuses_cuts_the_episode(run):
 
 @pytest.mark.parametrize(("name", "said"), [("strict", "Unsupported value"), ("unparsed", "--tool-call-parser")])
 def test_request_that_is_refused_from_the_start_ends_the_run(run, model, name, said):
-    result, played = run(name, "-n", 3, "-c", 1)
+    result, played = run(name, "-n", 3, "-c", 3)
     assert (result.exit_code, played, len(asked(model, name))) == (1, [], 1)
     assert said in " ".join(result.stderr.split())
     assert "--set" in result.stderr
