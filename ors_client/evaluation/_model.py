@@ -173,6 +173,7 @@ class ChatModel:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
         self._replied = False
+        self._is_new = True  # until a request was sent that the endpoint did not refuse for good
         self._refused: ModelRefused | None = None
         self._first_contact = anyio.Lock()  # guards that one request alone learns that an endpoint refuses all
 
@@ -185,7 +186,7 @@ class ChatModel:
         Raises:
             ClientStateError: A proxy variable names no proxy that can be used.
         """
-        self._refused = None
+        self._is_new, self._refused = True, None
         authorization = (
             {"authorization": f"Bearer {self._key.get_secret_value()}"} if self._key.get_secret_value() else {}
         )
@@ -216,7 +217,9 @@ class ChatModel:
         return [self._key.get_secret_value()] if self._key.get_secret_value() else []
 
     async def ask(self, request: Mapping[str, Any]) -> Reply:
-        """Return the model's reply to a conversation. Until the endpoint has replied once, it is asked one at a time.
+        """Return the model's reply to a conversation.
+
+        The first request is sent alone: an endpoint that refuses it gets no other.
 
         Args:
             request: `messages` and `tools`, as `OpenAIChat.request` writes them.
@@ -228,29 +231,15 @@ class ChatModel:
         """
         body = {"model": self.name, **self.parameters, **request}
         try:
-            return await (self._ask(body) if self._replied else self._ask_alone(body))
+            return await self._ask(body)
         except ORSError as error:
             raise error.at(url=self.base_url, session_id=None, show=self._redactor.redact) from None
-
-    async def _ask_alone(self, body: Mapping[str, Any]) -> Reply:
-        async with self._first_contact:
-            if self._refused is not None:
-                raise copy(
-                    self._refused
-                )  # it holds for all, as those who were told of it need a while to stop the others
-            if not self._replied:
-                try:
-                    return await self._ask(body)
-                except ModelRefused as error:
-                    self._refused = error
-                    raise
-        return await self._ask(body)
 
     async def _ask(self, body: Mapping[str, Any]) -> Reply:
         attempts = self._retry.attempts
         for attempt in range(1, attempts + 1):
             try:
-                reply = await self._send(body)
+                reply = await self._send_first(body) if self._is_new else await self._send(body)
             except _RetryableFailure as failure:
                 misdirected = failure.unreached and not self._replied
                 asked = failure.wait or 0.0
@@ -265,6 +254,22 @@ class ChatModel:
                 self._replied = True
                 return reply
         raise AssertionError("unreachable")
+
+    async def _send_first(self, body: Mapping[str, Any]) -> Reply:
+        """Send one request while the others wait; where the endpoint refuses it, it is the last."""
+        async with self._first_contact:
+            if self._refused is not None:
+                # It holds for all: a run that is told of it needs a while to stop the others.
+                raise copy(self._refused)
+            if self._is_new:
+                try:
+                    return await self._send(body)
+                except ModelRefused as error:
+                    self._refused = error
+                    raise
+                finally:
+                    self._is_new = self._refused is not None
+        return await self._send(body)
 
     async def _send(self, body: Mapping[str, Any]) -> Reply:
         # ASCII: half a surrogate pair in what a model wrote goes back as it came.

@@ -63,6 +63,26 @@ def test_wait_that_an_endpoint_asks_for_is_kept_and_one_without_end_is_none(back
     assert "with a Retry-After of 3600 seconds" in error.message
 
 
+def test_first_request_alone_holds_the_others_back(backend: str) -> None:
+    """An endpoint that is busy at first is asked by all together from its first answer on."""
+
+    def busy_and_then_silent(nth: int) -> list[bytes | float]:
+        return [30.0] if nth else [answer({"error": "busy"}, status=503)]
+
+    async def main(server: HostileServer) -> None:
+        async with (
+            ChatModel("m", f"{server.url}/v1", attempts=2, first_delay=0.01) as model,
+            anyio.create_task_group() as group,
+        ):
+            for _ in range(3):
+                group.start_soon(model.ask, {"messages": []})
+            await server.wait_for("completions", 4)  # the first, its repetition, and the two others, none answered
+            group.cancel_scope.cancel()
+
+    with HostileServer(completions=busy_and_then_silent) as server:
+        anyio.run(main, server, backend=backend)
+
+
 @pytest.mark.parametrize("reason", [None, ["stop"], 3])
 def test_end_of_a_reply_that_is_no_word_is_none(backend: str, reason: object) -> None:
     reply = {"choices": [{"message": {"role": "assistant", "content": "Hi."}, "finish_reason": reason}]}
