@@ -42,8 +42,10 @@ class TaskFile:
         Raises:
             ValueError: They are of another environment or split.
         """
-        for what, here, asked in (("environment", self.environment, environment), ("split", self.split, split)):
-            if here is not None and asked is not None and here.lower() != asked.lower():
+        # A client finds an environment in any case, and a split to the letter.
+        environments = ("environment", self.environment, environment, str.lower)
+        for what, here, asked, fold in (environments, ("split", self.split, split, str)):
+            if here is not None and asked is not None and fold(here) != fold(asked):
                 raise ValueError(f"The tasks in {self.path!r} are of the {what} {here!r}, not of {asked!r}.")
 
 

@@ -72,7 +72,9 @@ def export(
         if to is Kind.PARQUET:
             table = records.record_table(record)
         else:
-            selection = records.Selection.of(record, best, per_task, drop_cut, images.value)
+            selection = records.Selection.of(
+                record, best=best, per_task=per_task, drop_cut=drop_cut, images=images.value
+            )
             table, rows = None, _rows(records, to, selection, min_reward=min_reward, min_gap=min_gap)
             for reason, count in selection.left_out.most_common():
                 if count:

@@ -155,7 +155,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
 
 def _plain(figures: Figures, line: Headline) -> list[tuple[str, str]]:
     del figures
-    return [(line.name, _number(line) + (f", {line.told}" if line.told else ""))]
+    return [(line.name, _number(line) + (f", {line.note}" if line.note else ""))]
 
 
 def _mean(figures: Figures, line: Headline) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def _mean(figures: Figures, line: Headline) -> list[tuple[str, str]]:
 
 def _coverage(figures: Figures, line: Headline) -> list[tuple[str, str]]:
     del figures
-    return [(line.name, "" if line.value is None else f"{line.value:.0%} ({line.told})")]
+    return [(line.name, "" if line.value is None else f"{line.value:.0%} ({line.note})")]
 
 
 def _passes(figures: Figures, line: Headline) -> list[tuple[str, str]]:
@@ -179,7 +179,7 @@ def _passes(figures: Figures, line: Headline) -> list[tuple[str, str]]:
     every = {k: found for k in curve if k > 1 and (found := figures.pass_rate(k, every=True)) is not None}
     interval = f"@1 {' to '.join(f'{share:.1%}' for share in line.interval)}" if line.interval else ""
     return [
-        ("pass", f"{passes}  ({line.told})" if passes else ""),
+        ("pass", f"{passes}  ({line.note})" if passes else ""),
         ("  95 %", interval),
         ("  all of k", ", ".join(f"^{k} {found.mean:.1%}" for k, found in every.items())),
     ]
@@ -191,7 +191,7 @@ def _seconds(figures: Figures, line: Headline) -> list[tuple[str, str]]:
 
 
 def _broken(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    return [("broken", f"{_number(line)} by the infrastructure, {line.told}")] if figures.broken else []
+    return [("broken", f"{_number(line)} by the infrastructure, {line.note}")] if figures.broken else []
 
 
 _SPELT: dict[str, Callable[[Figures, Headline], list[tuple[str, str]]]] = {

@@ -19,7 +19,7 @@ class Headline:
         name: In a few words.
         value: `None` where nothing was measured.
         unit: What it counts.
-        told: What it is over, or what it means.
+        note: What it is over, or what it means.
         interval: That holds the true value with a confidence of 95 %, where that is known.
         without_score: How many attempts without a score it is about.
     """
@@ -27,13 +27,13 @@ class Headline:
     name: str
     value: float | None
     unit: Literal["count", "reward", "share", "seconds"]
-    told: str = ""
+    note: str = ""
     interval: tuple[float, float] | None = None
     without_score: int = 0
 
 
 def headline(figures: Figures) -> list[Headline]:
-    """Return the figures that are told first, of any record."""
+    """Return the figures that come first, of any record."""
     reward, passed = figures.reward(), figures.pass_rate(1)
     tasks = figures.num_tasks
     return [
@@ -41,7 +41,7 @@ def headline(figures: Figures) -> list[Headline]:
             name="episodes",
             value=figures.episodes,
             unit="count",
-            told=f"of {tasks:,} task{'' if tasks == 1 else 's'}" if tasks else "",
+            note=f"of {tasks:,} task{'' if tasks == 1 else 's'}" if tasks else "",
         ),
         Headline(
             name="mean reward",
@@ -51,20 +51,20 @@ def headline(figures: Figures) -> list[Headline]:
             without_score=figures.without_score,
         ),
         Headline(
-            name="coverage", value=figures.coverage, unit="share", told=f"{figures.scored:,} of {figures.episodes:,}"
+            name="coverage", value=figures.coverage, unit="share", note=f"{figures.scored:,} of {figures.episodes:,}"
         ),
         Headline(
             name="pass@1",
             value=None if passed is None else passed.mean,
             unit="share",
-            told=f"reward of {figures.passing:g} or more",
+            note=f"reward of {figures.passing:g} or more",
             interval=None if passed is None else passed.interval,
         ),
         Headline(
             name="broken by infrastructure",
             value=figures.broken,
             unit="count",
-            told="in no mean" if figures.broken else "",
+            note="in no mean" if figures.broken else "",
         ),
         Headline(name="calls", value=figures.calls, unit="count"),
         Headline(name="median episode", value=figures.median_seconds, unit="seconds"),

@@ -122,8 +122,8 @@ def _tiles(figures: Figures) -> str:
     for line in headline(figures):
         title = _TILES.get(line.name, line.name)
         more: list[str] = []
-        if line.name in {"pass@1", "broken by infrastructure"} and line.told:
-            title += f"{': ' if line.unit == 'share' else ', '}{line.told}"
+        if line.name in {"pass@1", "broken by infrastructure"} and line.note:
+            title += f"{': ' if line.unit == 'share' else ', '}{line.note}"
         if line.interval is not None:
             more.append(_between(line.interval, _SPELT[line.unit]))
         if line.without_score:

@@ -33,6 +33,8 @@ def test_profile_names_its_environment_and_split(write):
         file.require(environment="chat")
     with pytest.raises(ValueError, match="split 'train', not of 'test'"):
         file.require(environment="echo", split="test")
+    with pytest.raises(ValueError, match="split 'train', not of 'Train'"):
+        file.require(split="Train")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def sft_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such episode, or one with images.
     """
-    return dataset(sft_rows(Selection.of(record, best, per_task, drop_cut, images), min_reward=min_reward))
+    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    return dataset(sft_rows(selection, min_reward=min_reward))
 
 
 def preference_dataset(
@@ -81,7 +82,8 @@ def preference_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such pair, or an episode with images.
     """
-    return dataset(preference_rows(Selection.of(record, best, per_task, drop_cut, images), min_gap=min_gap))
+    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    return dataset(preference_rows(selection, min_gap=min_gap))
 
 
 def kto_dataset(
@@ -107,7 +109,8 @@ def kto_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such episode, or one with images.
     """
-    return dataset(kto_rows(Selection.of(record, best, per_task, drop_cut, images), min_reward=min_reward))
+    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    return dataset(kto_rows(selection, min_reward=min_reward))
 
 
 @dataclass(slots=True)
@@ -130,9 +133,10 @@ class Selection:
     def of(
         cls,
         record: str | os.PathLike[str],
+        *,
         best: int | None,
         per_task: int | None,
-        drop_cut: bool,  # noqa: FBT001 - given by name where users are
+        drop_cut: bool,
         images: Images,
     ) -> Selection:
         """Read a record.
