@@ -14,7 +14,7 @@ from .play import play
 from .profile import profile
 from .replay import replay
 from .report import report
-from .run import run
+from .run import RunCommand, run
 
 app = typer.Typer(
     help="Look at, check, play and evaluate with the environments of an Open Reward Standard server.",
@@ -47,7 +47,7 @@ app.command()(command(tasks))
 app.command()(command(tools))
 app.command()(command(prompt))
 app.command()(command(play))
-app.command()(command(run))
+app.command(cls=RunCommand)(command(run))
 app.command()(command(report))
 app.command("compare")(command(compare_records))
 app.command()(command(profile))

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 import ors_client
-from ors_client._http.credentials import Secrets, encode_header, environment
+from ors_client._http.credentials import Secrets, credentials_in, encode_header, environment
+from ors_client._http.credentials import api_key as choose_key
 from ors_client._http.urls import Target, resolve
 
 # Seconds that a server and a setup may take to start, unless `--wait` says otherwise: for an answer about what there
@@ -93,7 +95,18 @@ class ServerOptions:
     def async_client(self, start_up: float = LISTING_TIMEOUT, **settings: Any) -> ors_client.AsyncClient:
         """Return the same for asyncio, with `settings` of `AsyncClient` besides."""
         with _misuse():
-            return ors_client.AsyncClient(self._address, **self._settings(start_up), **settings)
+            return self.client_factory(start_up)(**settings)
+
+    def client_factory(self, start_up: float) -> Callable[..., ors_client.AsyncClient]:
+        """Return what makes that client in any process: it can be pickled, and holds the key that this one has."""
+        settings = self._settings(start_up)
+        settings["api_key"] = choose_key(self.api_key, self._target, environment()) or ""
+        return partial(ors_client.AsyncClient, self._address, **settings)
+
+    @property
+    def credentials(self) -> list[str]:
+        """What the options say to authenticate with."""
+        return [*([self.api_key] if self.api_key else ()), *credentials_in(self._headers)]
 
     async def exact_name(self, client: ors_client.AsyncClient) -> str:
         """Return the name of the environment, which has to be the one that the options say.
@@ -135,6 +148,10 @@ class ServerOptions:
     def _address(self) -> str | ors_client.Layout:
         return self.url if self.sessions_url is None else ors_client.Layout(self.url, self.sessions_url)
 
+    @property
+    def _headers(self) -> dict[str, str]:
+        return dict(_split(header, ":", "--header 'Name: value'") for header in self.header or ())
+
     def _settings(self, start_up: float) -> dict[str, Any]:
         # Asked to wait, it also waits for a port that nobody listens on yet: about one attempt a second.
         retry = (
@@ -144,7 +161,7 @@ class ServerOptions:
         )
         return {
             "api_key": self.api_key,
-            "headers": dict(_split(header, ":", "--header 'Name: value'") for header in self.header or ()),
+            "headers": self._headers,
             "timeout": ors_client.Timeouts(response=min(start_up, 60.0), start_up=self.wait or start_up),
             "retry": retry,
         }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperCommand
 
 from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef, formats
 from ors_client._http.credentials import Secrets
@@ -25,9 +28,11 @@ from ors_client.evaluation import (
     check_settings,
     describe_run,
     evaluate,
+    evaluate_on_ray,
     remaining,
 )
 from ors_client.evaluation._progress import so_far
+from ors_client.evaluation._ray_driver import import_ray
 from ors_client.record import EpisodeRecord, RunRecord
 from ors_client.report import Figures, summarise, write_report
 
@@ -42,6 +47,22 @@ from .task_selection import TaskSelection, with_specifications
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
+_RAY = "On several machines"
+
+
+class RunCommand(TyperCommand):
+    """The command with `--ray`, whose value may be left out; typer knows no such option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give `--ray` an empty value where none follows."""
+        following = [*args[1:], "--"]
+        return super().parse_args(
+            ctx,
+            [
+                "--ray=" if arg == "--ray" and after.startswith("-") else arg
+                for arg, after in zip(args, following, strict=True)
+            ],
+        )
 
 
 class ReasoningHistory(StrEnum):
@@ -165,6 +186,25 @@ def run(
         float | None,
         typer.Option("--max-seconds", min=0.1, metavar="SECONDS", help="In all.", rich_help_panel=_BUDGET),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="[ADDRESS]",
+            help="Play on Ray: on the cluster at ADDRESS, else on the one that Ray finds, else on this machine.",
+            rich_help_panel=_RAY,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            metavar="N",
+            help="Processes that play --concurrency episodes each; left out, one a node.",
+            rich_help_panel=_RAY,
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Go on where the record has episodes that were played with other settings.")
     ] = False,
@@ -175,11 +215,15 @@ def run(
 
     The exit status is 0 when every episode was played, 1 when the infrastructure broke some.
     """
-    player = _model(model, base_url, model_key, parameter, timeout=model_timeout, attempts=model_attempts)
+    make_player = _model(model, base_url, model_key, parameter, timeout=model_timeout, attempts=model_attempts)
+    player = _made(make_player)
     evaluation = _Evaluation(
         options,
         player,
         record,
+        make_player=make_player,
+        ray=ray,
+        workers=workers,
         budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
         selection=TaskSelection.of(split=split, start=start, num_tasks=num_tasks, path=tasks, shuffle=shuffle),
         attempts=attempts,
@@ -204,6 +248,28 @@ def run(
     return PROBLEMS if figures is not None and figures.broken else 0
 
 
+class _Settings(TypedDict):
+    """What an evaluation takes, wherever it is played."""
+
+    record: Path
+    attempts: int
+    concurrency: int
+    budget: Budget
+    reasoning_history: formats.ReasoningHistory
+    accept_truncated: bool
+    toolset: str | None
+    secrets: Secrets | None
+    target: str
+    hide: list[str]
+    retry_failed: bool
+    run: RunRecord
+    force: bool
+    on_episode: Callable[[EpisodeRecord], None]
+    progress: bool
+    passing: float
+    unscored: float | None
+
+
 @dataclass(kw_only=True)
 class _Evaluation:
     """An evaluation from the command's options to its record."""
@@ -211,6 +277,9 @@ class _Evaluation:
     options: ServerOptions = field(kw_only=False)
     player: ChatModel = field(kw_only=False)
     record: Path = field(kw_only=False)
+    make_player: Callable[[], ChatModel]
+    ray: str | None
+    workers: int | None
     budget: Budget
     selection: TaskSelection
     attempts: int
@@ -231,6 +300,8 @@ class _Evaluation:
     """How many episodes were asked for."""
     recorded: int = 0
     """How many of them were in the record before."""
+    leaked: int = 0
+    """How many sessions workers on Ray left."""
     notes: list[str] = field(default_factory=list[str])
     """What should be known of the tasks, and of those."""
 
@@ -240,6 +311,13 @@ class _Evaluation:
         Raises:
             Misuse: There are no such tasks, or the record can't be written.
         """
+        if self.ray is None and self.workers is not None:
+            raise Misuse("Workers are processes on Ray: give --ray, too.")
+        if self.ray is not None:
+            try:
+                import_ray(self.ray)
+            except (ModuleNotFoundError, ValueError) as error:
+                raise Misuse(str(error)) from None
         client = self.options.async_client(EPISODE_TIMEOUT)
         try:
             interrupted = anyio.run(run_until_signal, lambda: self._play(client))
@@ -248,41 +326,58 @@ class _Evaluation:
         except OSError as error:
             raise Misuse(f"The record {str(self.record)!r} can't be used: {error.strerror or error}.") from None
         if interrupted and not self.options.as_json:
-            left = client.leaked_sessions
+            left = client.leaked_sessions + self.leaked
             sessions = "no session is left" if not left else f"{left} sessions may still be open"
             show_note(f"interrupted; {sessions}, and the same command goes on where it stopped")
         return interrupted
 
     async def _play(self, client: AsyncClient) -> None:
-        async with client, self.player:
+        async with client:
             environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await self.options.exact_name(client)
             tasks, self.notes = await self.selection.tasks(environment, name)
             run = await self._settings(environment, len(tasks), client.layout.sessions)
             todo = self._remaining(tasks, name)
+            specified = await with_specifications(environment, tasks) if todo else tasks
             with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
-                self.figures = await evaluate(
-                    environment,
-                    await with_specifications(environment, tasks) if todo else tasks,
-                    self.player,
-                    record=self.record,
-                    attempts=self.attempts,
-                    concurrency=self.concurrency,
-                    budget=self.budget,
-                    reasoning_history=self.reasoning_history,
-                    accept_truncated=self.accept_truncated,
-                    toolset=self.toolset,
-                    secrets=self.secrets,
-                    target=client.layout.sessions,
-                    hide=[self.options.api_key] if self.options.api_key else [],
-                    retry_failed=self.retry_failed,
-                    run=run,
-                    force=self.force,
-                    on_episode=on_episode,
-                    progress=False,
-                    passing=self.passing,
-                    unscored=self.unscored,
-                )
+                settings: _Settings = {
+                    "record": self.record,
+                    "attempts": self.attempts,
+                    "concurrency": self.concurrency,
+                    "budget": self.budget,
+                    "reasoning_history": self.reasoning_history,
+                    "accept_truncated": self.accept_truncated,
+                    "toolset": self.toolset,
+                    "secrets": self.secrets,
+                    "target": client.layout.sessions,
+                    "hide": self.options.credentials,
+                    "retry_failed": self.retry_failed,
+                    "run": run,
+                    "force": self.force,
+                    "on_episode": on_episode,
+                    "progress": False,
+                    "passing": self.passing,
+                    "unscored": self.unscored,
+                }
+                if self.ray is None:
+                    async with self.player:
+                        self.figures = await evaluate(environment, specified, self.player, **settings)
+                else:
+                    with contextlib.redirect_stdout(sys.stderr):  # what Ray prints there is not the command's answer
+                        self.figures = await evaluate_on_ray(
+                            self.options.client_factory(EPISODE_TIMEOUT),
+                            specified,
+                            self.make_player,
+                            environment=self.options.env,
+                            variant=self.options.variant,
+                            workers=self.workers,
+                            address=self.ray or None,
+                            on_leaked=self._add_leaked,
+                            **settings,
+                        )
+
+    def _add_leaked(self, sessions: int) -> None:
+        self.leaked += sessions
 
     async def _settings(self, environment: AsyncEnvironment, num_tasks: int, target: str) -> RunRecord:
         """Return what the record will say of the settings; note how they differ from those that it says already.
@@ -300,7 +395,12 @@ class _Evaluation:
                 toolset=self.toolset,
             ),
             target=target,
-            noted={"num_tasks": num_tasks, "attempts": self.attempts, "concurrency": self.concurrency},
+            noted={
+                "num_tasks": num_tasks,
+                "attempts": self.attempts,
+                "concurrency": self.concurrency,
+                **({} if self.ray is None else {"workers": self.workers}),
+            },
         )
         try:
             self.notes += check_settings(self.record, run, force=self.force)
@@ -374,19 +474,24 @@ def _report(evaluation: _Evaluation, page: Path | None) -> Figures | None:
 
 def _model(
     name: str, base_url: str | None, key: str | None, parameters: list[str] | None, *, timeout: float, attempts: int
-) -> ChatModel:
+) -> Callable[[], ChatModel]:
     url = base_url or os.environ.get("OPENAI_BASE_URL")
     if not url:
         raise Misuse("Where is the model? Give --base-url http://host:port/v1, or set OPENAI_BASE_URL.")
+    return partial(
+        ChatModel,
+        name,
+        url,
+        api_key=key or os.environ.get("OPENAI_API_KEY"),
+        parameters=dict(map(_read_parameter, parameters or ())),
+        timeout=timeout,
+        attempts=attempts,
+    )
+
+
+def _made(make: Callable[[], ChatModel]) -> ChatModel:
     try:
-        return ChatModel(
-            name,
-            url,
-            api_key=key or os.environ.get("OPENAI_API_KEY"),
-            parameters=dict(map(_read_parameter, parameters or ())),
-            timeout=timeout,
-            attempts=attempts,
-        )
+        return make()
     except ValueError as error:
         raise Misuse(str(error)) from None
 

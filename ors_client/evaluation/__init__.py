@@ -11,6 +11,8 @@ async with AsyncClient(url) as client:
 from ._budget import Budget
 from ._evaluate import evaluate, remaining
 from ._model import ChatModel, ConversationRefused, ModelError, ModelRefused, Reply
+from ._ray import evaluate_on_ray
+from ._ray_driver import WorkerDied
 from ._requests import requests
 from ._rules import Rules
 from ._run import SettingsDiffer, check_settings, describe_run
@@ -24,9 +26,11 @@ __all__ = [
     "Reply",
     "Rules",
     "SettingsDiffer",
+    "WorkerDied",
     "check_settings",
     "describe_run",
     "evaluate",
+    "evaluate_on_ray",
     "remaining",
     "requests",
 ]

@@ -1,13 +1,16 @@
 """Many episodes at a time, each recorded when it ends, and none played twice.
 
-Knows which attempts a record already holds, and how many run together. What was under way when it is cancelled is not
-recorded, and played when it is run again.
+Knows which attempts a record already holds (`planned`), and how many run together. What was under way when it is
+cancelled is not recorded, and played when it is run again. Whoever plays the attempts elsewhere takes the same plan,
+which is the one writer of the record.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import anyio
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets, secret_values
 from ors_client._http.redaction import get_logger
-from ors_client._types import Task, TaskRef
+from ors_client._types import JSONObject, JSONValue, Task, TaskRef
 from ors_client.formats import ReasoningHistory
 from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, read
 from ors_client.report import Figures, summarise
@@ -123,67 +126,168 @@ async def evaluate(
         SettingsDiffer: The record holds episodes of this environment and model with other settings.
         ValueError: A task does not say where it is listed.
     """
-    if concurrency < 1:
-        raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
     rules = Rules(
         budget=budget or Budget(),
         reasoning_history=reasoning_history,
         accept_truncated=accept_truncated,
         toolset=toolset,
     )
+    async with planned(
+        environment,
+        tasks,
+        model,
+        rules=rules,
+        record=record,
+        attempts=attempts,
+        concurrency=concurrency,
+        secrets=secrets,
+        target=target,
+        hide=hide,
+        retry_failed=retry_failed,
+        run=run,
+        force=force,
+        on_episode=on_episode,
+        progress=progress,
+        passing=passing,
+        unscored=unscored,
+    ) as plan:
+        queue = iter(plan.attempts)
+        stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
+
+        async def work() -> None:
+            for attempt in queue:
+                try:
+                    await plan.finish(attempt, await play(environment, attempt[0], model, rules=rules, secrets=secrets))
+                except (ModelRefused, OSError) as error:
+                    stopped.append(error)
+                    group.cancel_scope.cancel()
+                    return
+
+        async with anyio.create_task_group() as group:
+            for _ in range(min(concurrency, len(plan.attempts))):
+                group.start_soon(work)
+        if stopped:
+            raise stopped[0]
+    return await plan.figures()
+
+
+@dataclass(kw_only=True, repr=False)
+class Plan:
+    """What an evaluation has to play, and what becomes of each episode; `planned` makes it.
+
+    Args:
+        attempts: Those that the record does not hold, in the order in which they are played.
+        environment: The name that the server lists it by.
+        target: The server's address, as the record names it.
+        run: The settings for the record.
+        specs: The tasks' specifications, as far as they are known.
+        writer: Of the record.
+        on_episode: Called with each record as it is written.
+        advance: Moves the bar.
+        summarise: Reads the figures of all that the record holds.
+        played: The figures of what was played.
+    """
+
+    attempts: list[Attempt]
+    environment: str
+    target: str
+    run: RunRecord
+    specs: Mapping[TaskRef, JSONObject]
+    writer: RecordWriter
+    on_episode: Callable[[EpisodeRecord], None] | None
+    advance: Callable[[EpisodeRecord], None]
+    summarise: Callable[[], Figures]
+    played: Figures
+
+    async def finish(self, attempt: Attempt, episode: EpisodeRecord) -> None:
+        """Record the episode of an attempt, with what all episodes of the run share.
+
+        Raises:
+            OSError: The record can't be written.
+        """
+        task, number = attempt
+        episode = episode.model_copy(
+            update={
+                "environment": self.environment,
+                "target": self.target,
+                "model": self.run.model,
+                "attempt": number,
+                "spec": self.specs.get(task),
+                "run": self.run,
+            }
+        )
+        await anyio.to_thread.run_sync(self.writer.append, episode)
+        self.advance(episode)
+        if self.on_episode is not None:
+            self.on_episode(episode)
+
+    async def figures(self) -> Figures:
+        """Return the figures of all that the record holds of this model in this environment."""
+        # Read again: an attempt that was made anew counts once, as it ended last.
+        try:
+            return await anyio.to_thread.run_sync(self.summarise)
+        except FileNotFoundError:
+            return self.played
+
+
+@asynccontextmanager
+async def planned(
+    environment: AsyncEnvironment,
+    tasks: Sequence[TaskRef | Task],
+    model: ChatModel,
+    *,
+    rules: Rules,
+    record: str | os.PathLike[str],
+    attempts: int,
+    concurrency: int,
+    secrets: Secrets | None,
+    target: str,
+    hide: Collection[str],
+    retry_failed: bool,
+    run: RunRecord | None,
+    force: bool,
+    on_episode: Callable[[EpisodeRecord], None] | None,
+    progress: bool | None,
+    passing: float,
+    unscored: float | None,
+    noted: Mapping[str, JSONValue] | None = None,
+) -> AsyncGenerator[Plan]:
+    """Plan an evaluation, and show its progress for the length of the block.
+
+    The arguments are those of `evaluate`; `noted` is what else may differ from one start to the next.
+    """
+    if concurrency < 1:
+        raise ValueError(f"At least one episode runs at a time, not {concurrency!r}.")
     name = await environment.name()
-    specs = {_reference(task): task.spec for task in tasks if isinstance(task, Task)}
     references = [_reference(task) for task in tasks]
     run = run or await describe_run(
         environment,
         model,
         rules=rules,
         target=target,
-        noted={"num_tasks": len(references), "attempts": attempts, "concurrency": concurrency},
+        noted={"num_tasks": len(references), "attempts": attempts, "concurrency": concurrency, **(noted or {})},
     )
     for note in check_settings(record, run, force=force):
         logger.info("Other episodes of %s: %s.", record, note)
     todo = remaining(
         references, record, environment=name, model=model.name, attempts=attempts, retry_failed=retry_failed
     )
-    writer = RecordWriter(record, hide=[*model.secrets, *secret_values(secrets), *hide])
-    queue = iter(todo)
-    stopped: list[Exception] = []  # not raised in the group, which would wrap it in a group of its own
-
-    async def work() -> None:
-        for task, attempt in queue:
-            try:
-                episode = await play(
-                    environment,
-                    task,
-                    model,
-                    rules=rules,
-                    secrets=secrets,
-                    run=run,
-                    about={"environment": name, "target": target, "attempt": attempt, "spec": specs.get(task)},
-                )
-                await anyio.to_thread.run_sync(writer.append, episode)
-                advance(episode)
-            except (ModelRefused, OSError) as error:
-                stopped.append(error)
-                group.cancel_scope.cancel()
-                return
-            if on_episode is not None:
-                on_episode(episode)
-
     played = Figures(passing=passing, unscored=unscored)
     with progress_bar(len(todo), played, wanted=progress) as advance:
-        async with anyio.create_task_group() as group:
-            for _ in range(min(concurrency, len(todo))):
-                group.start_soon(work)
-    if stopped:
-        raise stopped[0]
-    # Read again: an attempt that was made anew counts once, as it ended last.
-    read_all = partial(summarise, record, passing=passing, unscored=unscored, model=model.name, environment=name)
-    try:
-        return await anyio.to_thread.run_sync(read_all)
-    except FileNotFoundError:
-        return played
+        yield Plan(
+            attempts=todo,
+            environment=name,
+            target=target,
+            run=run,
+            specs={_reference(task): task.spec for task in tasks if isinstance(task, Task)},
+            writer=RecordWriter(record, hide=[*model.secrets, *secret_values(secrets), *hide]),
+            on_episode=on_episode,
+            advance=advance,
+            summarise=partial(
+                summarise, record, passing=passing, unscored=unscored, model=model.name, environment=name
+            ),
+            played=played,
+        )
 
 
 def _reference(task: TaskRef | Task) -> TaskRef:

@@ -197,7 +197,8 @@ def test_spec_and_factory_travel_by_cloudpickle_with_what_they_know(echo_server)
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ray_actors_hold_a_spec_and_run_its_environments(eventually, monkeypatch):
-    ray = pytest.importorskip("ray")  # 240 MB, so it is left to those who have it
+    import ray
+
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
 

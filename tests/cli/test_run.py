@@ -601,3 +601,11 @@ def test_toolset_that_is_not_there_ends_in_the_servers_words(run):
     result = run("right", "-n", 1, "--toolset", "gloves")
     assert result.exit_code == 1
     assert "gloves" in " ".join(result.stdout.split())
+
+
+def test_run_on_ray_without_ray_says_how_to_install_it(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = run("right", "--ray", "--workers", 2)
+    assert result.exit_code == 2
+    assert "pip install 'ors-client[ray]'" in " ".join(result.stderr.split())
+    assert not (tmp_path / "a.jsonl").exists()

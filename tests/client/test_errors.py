@@ -38,7 +38,7 @@ from ors_client._errors import (
 from ors_client._http.transport import BodySecretsRefused, RetryLater
 from ors_client.cli.hints import hints_for
 from ors_client.cli.options import ServerOptions
-from ors_client.evaluation import ChatModel, ConversationRefused, ModelError, ModelRefused
+from ors_client.evaluation import ChatModel, ConversationRefused, ModelError, ModelRefused, WorkerDied
 
 WHERE = {"url": "http://h:1/echo/call", "session_id": "s-1"}
 
@@ -54,6 +54,7 @@ MAKERS = {
     ModelError: lambda: ModelError("No reply", status=503, url=WHERE["url"]),
     ConversationRefused: lambda: ConversationRefused("Too long", fault="context", status=400, url=WHERE["url"]),
     ModelRefused: lambda: ModelRefused("A wrong key", status=401, url=WHERE["url"]),
+    WorkerDied: lambda: WorkerDied("No worker is left.", url=WHERE["url"]),
     BodySecretsRefused: lambda: BodySecretsRefused("POST /create", status=422, detail="extra", **WHERE),
     AuthenticationError: lambda: AuthenticationError("GET /tools", status=401, detail="no key", **WHERE),
     BillingError: lambda: BillingError("GET /tools", status=402, detail="no credit", **WHERE),
@@ -158,7 +159,7 @@ def test_message_is_one_line_that_says_where(kind):
     message = str(MAKERS[kind]())
     assert "\n" not in message
     assert "http://h:1" in message
-    assert kind in {EnvironmentNotFound, ModelError, ConversationRefused, ModelRefused} or "s-1" in message
+    assert kind in {EnvironmentNotFound, ModelError, ConversationRefused, ModelRefused, WorkerDied} or "s-1" in message
 
 
 @pytest.mark.parametrize("kind", MAKERS)
