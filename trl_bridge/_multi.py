@@ -19,8 +19,8 @@ from ors_client import ORSError, Task
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
 from ._spec import OpenRewardSpec, RewardFunction, Rows, check_environment, dataset_rows, settings_of
+from ._trainer.attachment import attach
 from ._trainer.batch import check_batch, check_columns, check_trainer
-from ._trainer.concurrency import attach
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none

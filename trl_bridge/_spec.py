@@ -45,8 +45,8 @@ from ._settings import (
     parse_target,
     suggest_names,
 )
+from ._trainer.attachment import attach
 from ._trainer.batch import check_batch, check_columns, check_configuration, check_trainer
-from ._trainer.concurrency import attach
 from ._trainer.group_scoring import group_reward
 from ._trainer.rewards import environment_reward
 

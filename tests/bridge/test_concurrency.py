@@ -16,7 +16,7 @@ from training import END, IGNORED, call, from_trl, make_trainer, raw_call
 from fixtures.proxy import FaultProxy
 from trl_bridge import OpenRewardSpec
 from trl_bridge._rollout.environment import slot_of
-from trl_bridge._trainer.concurrency import attach
+from trl_bridge._trainer.attachment import attach
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 

@@ -11,7 +11,7 @@ from training import END, IGNORED, call, from_trl, make_trainer
 from ors_client import KeepalivePolicy
 from ors_client.record import read
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
-from trl_bridge._trainer.concurrency import attach
+from trl_bridge._trainer.attachment import attach
 from trl_bridge._trainer.row_order import upcoming_rows
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]

@@ -11,7 +11,7 @@ from training import END, IGNORED, call, from_trl, make_trainer
 
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
 from trl_bridge._rollout.environment import slot_of
-from trl_bridge._trainer.concurrency import attach
+from trl_bridge._trainer.attachment import attach
 from trl_bridge._trainer.turns import _fields
 
 pytestmark = [pytest.mark.timeout(240), *map(pytest.mark.filterwarnings, IGNORED)]

@@ -1,21 +1,17 @@
 """What all ranks of a trainer agree on about a scored batch: which rollouts failed, and the metrics of the whole.
 
-A rollout that the infrastructure broke must teach nothing, whichever reward functions gave it a value, and TRL leaves a
-rollout out only if its whole row is NaN. So the row is made NaN where TRL has the rewards of all ranks together. The
-same exchange makes the metrics right that TRL's averages would distort: TRL divides by the ranks and batches that
-logged a metric, not by all of them.
+One exchange tells both. The metrics are those that TRL's averages would distort: TRL divides by the ranks and batches
+that logged a metric, not by all of them.
 """
 
 # ruff: noqa: SLF001 - the trainer has no public way to this
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from trl_bridge._rollout.environment import slot_of
 
@@ -41,32 +37,8 @@ class RankReport(NamedTuple):
 
 def unknown(trainer: Any) -> str:
     """Name what this module relies on and a trainer does not have; empty if it has everything."""
-    method = getattr(trainer, "_calculate_rewards", None)
-    if not callable(method) or "inputs" not in inspect.signature(method).parameters:
-        return "_calculate_rewards(inputs)"
     missing = (name for name in ("_metrics", "_pending_metrics") if not isinstance(getattr(trainer, name, None), dict))
     return next(missing, "")
-
-
-def with_failures_unscored(trainer: Any) -> Callable[..., Any]:
-    """Wrap the method that returns the rewards of all ranks, a row for each rollout and a column for each function."""
-    calculate = trainer._calculate_rewards
-    signature = inspect.signature(calculate)
-
-    @functools.wraps(calculate)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        rewards = calculate(*args, **kwargs)
-        environments: Any = trainer.environments
-        if not isinstance(environments, list):
-            return rewards
-        rows: Sequence[Mapping[str, Any]] = signature.bind(*args, **kwargs).arguments["inputs"]
-        failed = agree(trainer, cast("list[Any]", environments), [row.get("environment") for row in rows])
-        if any(failed):
-            rewards = rewards.clone()
-            rewards[[position for position, lost in enumerate(failed) if lost]] = float("nan")
-        return rewards
-
-    return wrapped
 
 
 def agree(trainer: Any, environments: Sequence[Any], names: Sequence[str | None]) -> list[bool]:

@@ -16,7 +16,7 @@ from trl_bridge._rollout.environment import owns_reward, slot_of
 from trl_bridge._rollout.slot import RolloutSlot
 
 from . import ranks
-from .concurrency import attach, owner_of
+from .attachment import attach, owner_of
 
 logger = get_logger(__name__)
 
