@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
 
@@ -86,11 +87,16 @@ async def evaluate_on_ray(
         ModelRefused: The endpoint refuses every request.
         ModuleNotFoundError: Ray is not installed.
         OSError: The record can't be written.
+        RuntimeError: It is awaited on trio.
         SettingsDiffer: The record holds episodes of this environment and model with other settings.
         TypeError: What makes the client or the model can't be pickled, or makes something else.
         ValueError: A task does not say where it is listed, or a number is less than one.
         WorkerDied: No worker is left.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("An evaluation on Ray runs on asyncio, as Ray does, and not on trio.") from None
     import_ray(address)
     if workers is not None and workers < 1:
         raise ValueError(f"At least one worker plays, not {workers!r}.")

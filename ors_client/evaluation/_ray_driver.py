@@ -224,7 +224,9 @@ class _Course:
             call = actor.exchange.remote(token, new)
             await self._finish_ended()  # while the worker goes on
             outcomes: list[Outcome] | None = await call
-            if outcomes is None:
+            if outcomes is None:  # it died before, and nobody has begun them
+                playing.difference_update(new)
+                self._queue.extendleft(reversed(new))
                 return
             playing.difference_update(attempt for attempt, _ in outcomes)
             self._ended += outcomes
@@ -237,7 +239,7 @@ class _Course:
         self._deaths.update(lost)
         deadly = [attempt for attempt in lost if self._deaths[attempt] >= _MOST_DEATHS]
         again = [attempt for attempt in lost if attempt not in deadly]
-        self._queue.extendleft(again)
+        self._queue.extendleft(again)  # first, as their tasks were begun first
         self._ended += [(attempt, _broken(attempt)) for attempt in deadly]
         self._returned.set()
         self._returned = anyio.Event()
@@ -319,11 +321,11 @@ async def _connected(ray: Any, address: str | None, redactor: Redactor) -> Async
         if scope.cancelled_caught:
             raise ORSError(f"{no_cluster} (it did not accept a connection within {_CONNECT_SECONDS:g} s).")
     try:
-        # In a thread: it takes seconds, and sets handlers of signals in the main one.
-        await anyio.to_thread.run_sync(_initialise, ray, address)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ORSError(f"{no_cluster} ({one_line(error)}).") from None
-    try:
+        try:
+            # In a thread: it takes seconds, and sets handlers of signals in the main one.
+            await anyio.to_thread.run_sync(_initialise, ray, address)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ORSError(f"{no_cluster} ({one_line(error)}).") from None
         yield
     finally:
         with anyio.CancelScope(shield=True):

@@ -63,9 +63,11 @@ def _result(text: str) -> bytes:
 
 _STARTED = _STREAM + _event("task_id", "0123456789abcdef" * 2)
 _PROMPT = _json([{"type": "text", "text": "Call the tool.", "detail": None}])
+_MESSAGES = _json([{"role": "user", "blocks": [{"type": "text", "text": "Call the tool.", "detail": None}]}])
 _TOOLS = _json({"tools": [_TOOL], "terminal_tool": None, "supports_score_group": False, "message_block_types": []})
 _FOUND = {
     b"/list_environments": _json([ENVIRONMENT]),
+    b"/messages": _MESSAGES,
     b"/version": _json({"version": "0.1.167", "build_sha": None}),
     b"/tools": _TOOLS,
     b"/task_tools": _TOOLS,

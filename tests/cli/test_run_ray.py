@@ -14,6 +14,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 from models import model_server
@@ -179,6 +180,14 @@ def test_what_can_not_travel_to_the_workers_is_told_before_anything_is_played(ru
     assert "kkkk" not in str(caught.value)
 
 
+def test_evaluation_on_ray_is_refused_on_trio():
+    async def work():
+        await evaluate_on_ray(AsyncClient, TASKS, ChatModel, record="none.jsonl")
+
+    with pytest.raises(RuntimeError, match="not on trio"):
+        anyio.run(work, backend="trio")
+
+
 @pytest.mark.parametrize("settings", [{"workers": 0}, {"address": "localhost:6379"}])
 def test_settings_that_make_no_sense_are_refused(run, settings):
     with pytest.raises(ValueError, match=r"not 0|initialised already"):
@@ -200,6 +209,7 @@ def test_ctrl_c_deletes_the_sessions_of_all_workers(echo_server, model, tmp_path
         terminal.expect("0/6")
         eventually(lambda: len(echo_server.live()) >= 4)
         assert len(workers(terminal.pid)) == 2
+        assert len(echo_server.live()) == 4  # no worker plays more than it was told
         terminal.type("\x03")  # which every process of the terminal hears
         terminal.expect("no session is left")
         assert terminal.status() == 130
@@ -215,11 +225,13 @@ def test_keys_and_secrets_are_in_no_command_line_no_variable_and_no_file_of_the_
         eventually(lambda: len(echo_server.live()) >= 1)
         driver = psutil.Process(terminal.pid)
         shown = [driver.cmdline()]
-        for process in driver.children(recursive=True):
+        started = driver.children(recursive=True)
+        for process in started:
             shown += [process.cmdline(), process.environ()]
         terminal.type("\x03")
         assert terminal.status() == 130
         shown.append(terminal.said)
+    eventually(lambda: not any(process.is_running() for process in started))  # it was ours, and went with the command
     assert "ray::Worker" in str(shown)
     assert "ors_client.cli" in str(shown[0])
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
