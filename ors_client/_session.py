@@ -30,7 +30,8 @@ from ._http.credentials import Secrets
 from ._http.deadline import Deadline
 from ._http.redaction import get_logger
 from ._lifecycle.creation import SessionCreation, TaskSource, remove
-from ._lifecycle.keepalive import Keepalive, TrackedSession
+from ._lifecycle.deletion import TrackedSession
+from ._lifecycle.keepalive import Keepalive
 from ._lifecycle.limiter import SessionPermit
 from ._lifecycle.server import EnvironmentKey, Server
 from ._lifecycle.setup import EnvironmentSetup

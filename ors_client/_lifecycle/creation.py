@@ -30,7 +30,7 @@ from ors_client._protocol.operations import Address, Episode, Operation, create,
 from ors_client._protocol.retry import backoff
 from ors_client._types import JSONValue, Task
 
-from .keepalive import TrackedSession, end
+from .deletion import TrackedSession, end
 from .server import EnvironmentKey, Server
 
 _logger = get_logger("ors_client")

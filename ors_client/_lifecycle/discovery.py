@@ -18,7 +18,8 @@ from ors_client._http.cookies import SessionCookies
 from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Operation, create_session
 
-from .keepalive import Keepalive, TrackedSession
+from .deletion import TrackedSession
+from .keepalive import Keepalive
 
 T = TypeVar("T")
 

@@ -28,8 +28,9 @@ from ors_client._http.transport import Transport
 from ors_client._protocol.operations import Address, Operation, list_environments, version
 from ors_client._protocol.retry import is_missing_route
 
+from .deletion import TrackedSession
 from .discovery import Discovery
-from .keepalive import Keepalive, TrackedSession
+from .keepalive import Keepalive
 from .limiter import SessionLimiter
 
 _logger = get_logger("ors_client")

@@ -12,7 +12,7 @@ from ors_client._errors import OutcomeUnknown, ProtocolError, SetupFailed, Statu
 from ors_client._protocol.operations import Address, Operation, call, prompt, task_tools, tools
 from ors_client._types import ToolList
 
-from .keepalive import TrackedSession
+from .deletion import TrackedSession
 from .server import Server
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from scripted import Peer
 from ors_client import ClientStateError, KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ors_client._http.transport import Transport
 from ors_client._http.urls import resolve
-from ors_client._lifecycle.keepalive import Keepalive, TrackedSession
+from ors_client._lifecycle.deletion import TrackedSession
+from ors_client._lifecycle.keepalive import Keepalive
 from ors_client._protocol.operations import Address, prompt
 
 
@@ -50,7 +51,8 @@ def test_session_that_is_struck_while_the_client_closes_hinders_nothing():
     peer = Peer()
     keepalive = keepalive_of(peer)
     other = keepalive.register("other")
-    meddler = keepalive._sessions["s1"] = Meddler("s1", None)
+    meddler = Meddler("s1", None)
+    keepalive._open.add(meddler)
     keepalive.register("last")
     meddler.strike = lambda: keepalive.unregister(other)
     keepalive.close()

@@ -413,7 +413,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _LIFE,
     ),
     Mutant(
-        "ors_client/_lifecycle/keepalive: a late constructor's session stays",
+        "ors_client/_lifecycle/deletion: a late constructor's session stays",
         "_DELETE_LATER = (3.0, 10.0, 30.0)",
         "_DELETE_LATER = ()",
         "an environment with a slow constructor is left behind",
