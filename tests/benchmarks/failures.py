@@ -134,6 +134,7 @@ def train(bridge: str, url: str, *, steps: int, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(
             Path(folder),
+            spec,
             policy=walker,
             model=model,
             processor=tokenizer,
@@ -146,9 +147,6 @@ def train(bridge: str, url: str, *, steps: int, seed: int) -> dict[str, float]:
                 "scale_rewards": "none",
                 "seed": seed,
             },
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         trainer.train()
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]

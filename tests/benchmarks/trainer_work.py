@@ -162,12 +162,10 @@ def turns(side: str, url: str, env_name: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(
             Path(folder),
+            spec,
             policy=lambda text: say(text, text.count("<tool_response>")) + END,
             rollouts=ROLLOUTS,
             generations=4,
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         if side == "ours":
             spec.attach(trainer)

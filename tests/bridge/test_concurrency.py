@@ -61,13 +61,12 @@ def run(folder, url, *, attached, rollouts=16, first=0, options=None, **argument
     ) as spec:
         trainer = make_trainer(
             folder,
+            spec,
             policy=follow_the_script,
             rollouts=rollouts,
             generations=4,
             arguments={"max_completion_length": 1500, **arguments},
             train_dataset=spec.dataset("train", indices=[0] * rollouts),
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         if attached:
             spec.attach(trainer)
@@ -157,15 +156,7 @@ def slow():
 
 
 def echo_trainer(folder, spec, **slots):
-    return make_trainer(
-        folder,
-        policy=say_wrong_then_right,
-        rollouts=8,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-        **slots,
-    )
+    return make_trainer(folder, spec, policy=say_wrong_then_right, rollouts=8, **slots)
 
 
 def test_attached_trainer_opens_and_calls_together_from_the_first_batch(slow, tmp_path):
@@ -217,15 +208,7 @@ def test_calls_mixed_with_a_users_own_function_stay_in_the_order_of_the_message(
 
     ours = Counted(ours)
     with OpenRewardSpec(ours.url, env_name="failingenvironment", indices=[0] * 4) as spec:
-        trainer = make_trainer(
-            tmp_path,
-            policy=mixed,
-            tools=[note],
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-            arguments={"max_steps": 1},
-        )
+        trainer = make_trainer(tmp_path, spec, policy=mixed, tools=[note], arguments={"max_steps": 1})
         spec.attach(trainer)
         trainer.train()
         assert order == [1, 3, 5, 7]

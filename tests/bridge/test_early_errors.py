@@ -28,12 +28,7 @@ def test_environment_with_nothing_but_a_terminal_tool_names_the_option(public, m
     with pytest.raises(ValueError, match=NO_TOOL):
         spec.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=2, num_generations=2, **QUIET))
     rows = Dataset.from_list([{"prompt": [{"role": "user", "content": ""}], "task_index": 0}] * 2)
-    trainer = make_trainer(
-        tmp_path,
-        train_dataset=rows,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    trainer = make_trainer(tmp_path, spec, train_dataset=rows)
     with pytest.raises(ValueError, match=NO_TOOL):
         spec.attach(trainer)
 
@@ -58,12 +53,7 @@ def test_option_that_the_environment_has_nothing_for_is_named_with_the_dataset(p
 
 def test_images_for_a_model_without_vision_are_an_error_when_attached(ours, make_spec, tmp_path):
     spec = make_spec(ours.url, env_name="imagesenvironment", images=True)
-    trainer = make_trainer(
-        tmp_path,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    trainer = make_trainer(tmp_path, spec)
     for each in (spec, MultiEnvironmentSpec({"images": spec})):
         with pytest.raises(ValueError, match=r"images=True.*has no image_processor"):
             each.attach(trainer)
@@ -74,13 +64,7 @@ def test_configuration_that_strips_the_columns_is_an_error_when_checked_and_when
 
     options = {"remove_unused_columns": True}
     spec = make_spec(ours.url, env_name="echoenvironment")
-    trainer = make_trainer(
-        tmp_path,
-        arguments=options,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    trainer = make_trainer(tmp_path, spec, arguments=options)
     args = GRPOConfig(str(tmp_path), per_device_train_batch_size=2, num_generations=2, **options, **QUIET)
     for each in (spec, MultiEnvironmentSpec({"echo": spec})):
         with pytest.raises(ValueError, match="remove_unused_columns=False"):

@@ -86,13 +86,11 @@ def test_vision_model_is_trained_on_the_pixels_of_prompts_and_of_tools(ours, tmp
     with OpenRewardSpec(ours.url, env_name=IMAGES, images=True, record=tmp_path / "record") as spec:
         trainer = make_trainer(
             tmp_path,
+            spec,
             policy=look_then_paint,
             model=model,
             processor=processor,
             arguments={"shuffle_dataset": False, "max_steps": 1, "chat_template_kwargs": {}},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         if together:
             spec.attach(trainer)

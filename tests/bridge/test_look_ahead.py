@@ -48,14 +48,7 @@ def watched(server, eventually, *, expected):
 
 def train(folder, spec, trainer, *, policy=win, **arguments):
     made = make_trainer(
-        folder,
-        policy=policy,
-        trainer=trainer,
-        rollouts=ROLLOUTS,
-        arguments={"max_steps": 3, **arguments},
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
+        folder, spec, policy=policy, trainer=trainer, rollouts=ROLLOUTS, arguments={"max_steps": 3, **arguments}
     )
     spec.attach(made)
     made.train()
@@ -121,13 +114,12 @@ def test_reading_the_order_ahead_changes_nothing_of_it(echo, tmp_path):
 
             made = make_trainer(
                 tmp_path,
+                spec,
                 policy=win,
                 trainer=Noting,
                 rollouts=ROLLOUTS,
                 arguments={"max_steps": 8},
                 train_dataset=spec.train_dataset.add_column("at", list(range(len(TASKS)))).select(range(6)),
-                environment_factory=spec.environment_factory,
-                reward_funcs=spec.reward_funcs,
             )
             spec.attach(made)
             made.train()
@@ -140,14 +132,7 @@ def test_order_that_is_not_certain_is_not_foreseen(echo, tmp_path):
     from torch.utils.data import SequentialSampler
 
     with OpenRewardSpec(echo.url, indices=TASKS, look_ahead=ROLLOUTS) as spec:
-        made = make_trainer(
-            tmp_path,
-            policy=win,
-            rollouts=ROLLOUTS,
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        made = make_trainer(tmp_path, spec, policy=win, rollouts=ROLLOUTS)
         rows = made.train_dataset
         assert upcoming_rows(made.get_train_dataloader(), 0) is not None
         assert upcoming_rows(made.get_train_dataloader(), 99) is None
@@ -219,13 +204,11 @@ def test_evaluation_in_between_leaves_what_was_opened_for_training(echo, tmp_pat
         before = len(opened(echo))
         made = make_trainer(
             tmp_path,
+            spec,
             policy=win,
             rollouts=ROLLOUTS,
             arguments={"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
-            train_dataset=spec.train_dataset,
             eval_dataset=spec.dataset("train", indices=[0]),
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         spec.attach(made)
         made.train()
@@ -276,16 +259,7 @@ def test_each_of_several_environments_has_its_own_limit(tmp_path, eventually):
                 eventually(lambda: (len(echo.live()), len(failing.live())) == sessions)
                 return super().compute_loss(*args, **kwargs)
 
-        made = make_trainer(
-            tmp_path,
-            policy=play,
-            trainer=Watching,
-            rollouts=8,
-            arguments={"max_steps": 3},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        made = make_trainer(tmp_path, spec, policy=play, trainer=Watching, rollouts=8, arguments={"max_steps": 3})
         spec.attach(made)
         made.train()
     assert [entry["reward"] for entry in made.state.log_history if "reward" in entry] == [1.0] * 3
@@ -293,14 +267,7 @@ def test_each_of_several_environments_has_its_own_limit(tmp_path, eventually):
 
 def test_loader_that_reads_rows_elsewhere_means_one_warning(echo, tmp_path, caplog):
     with OpenRewardSpec(echo.url, look_ahead=1) as spec:
-        made = make_trainer(
-            tmp_path,
-            policy=win,
-            arguments={"dataloader_num_workers": 1},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        made = make_trainer(tmp_path, spec, policy=win, arguments={"dataloader_num_workers": 1})
         with caplog.at_level(logging.WARNING, "trl_bridge"):
             spec.attach(made)
             attach(made, look_ahead=True)
@@ -311,13 +278,7 @@ def test_loader_that_reads_rows_elsewhere_means_one_warning(echo, tmp_path, capl
 
 def test_trainer_that_was_attached_without_looking_ahead_says_so(echo, tmp_path, caplog):
     with OpenRewardSpec(echo.url) as spec:
-        made = make_trainer(
-            tmp_path,
-            policy=win,
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        made = make_trainer(tmp_path, spec, policy=win)
         spec.attach(made)
         with caplog.at_level(logging.WARNING, "trl_bridge"):
             attach(made, look_ahead=True)

@@ -62,12 +62,7 @@ def test_run_goes_on_when_one_of_two_servers_dies(tmp_path, eventually, together
             return call("echo", text=word) + END
 
         trainer = make_trainer(
-            tmp_path,
-            policy=kill_before_the_calls_of_the_second_batch,
-            arguments={"max_steps": 4},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
+            tmp_path, spec, policy=kill_before_the_calls_of_the_second_batch, arguments={"max_steps": 4}
         )
         if together:
             spec.attach(trainer)

@@ -139,14 +139,7 @@ def test_trainer_derived_from_grpo_takes_the_slots_as_they_are(echo_server, tmp_
     from trl.experimental.gmpo import GMPOTrainer
 
     with OpenRewardSpec(echo_server.url) as spec:
-        trainer = make_trainer(
-            tmp_path,
-            policy=say_the_word,
-            trainer=GMPOTrainer,
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        trainer = make_trainer(tmp_path, spec, policy=say_the_word, trainer=GMPOTrainer)
         spec.attach(trainer)
         trainer.train()
     steps = [entry for entry in trainer.state.log_history if "reward" in entry]

@@ -309,14 +309,7 @@ def test_trainer_uses_conversations_answers_and_groups_at_once(tmp_path, eventua
             server.url, prompts="messages", terminal_tool=True, group_scoring=True, record=tmp_path / "record"
         ) as spec,
     ):
-        trainer = make_trainer(
-            tmp_path,
-            policy=answer,
-            arguments={"reward_weights": [1.0, 0.5]},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        trainer = make_trainer(tmp_path, spec, policy=answer, arguments={"reward_weights": [1.0, 0.5]})
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
         eventually(lambda: server.live() == [])

@@ -75,12 +75,10 @@ def test_environment_in_the_shape_of_a_public_one_is_trained_for_two_steps(serve
     ) as spec:
         trainer = make_trainer(
             tmp_path,
+            spec,
             policy=follow(name),
             arguments={"max_completion_length": 900, "generation_batch_size": 4}
             | ({"chat_template_kwargs": {}} if seen else {}),
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
             **seen,
         )
         spec.check(trainer.args)

@@ -388,12 +388,7 @@ def train(folder, url, record=None):
     """Train a text model for a step on the tasks red and green; return its rewards."""
     with OpenRewardSpec(url, env_name=IMAGES, num_tasks=2, record=record) as spec:
         trainer = make_trainer(
-            folder,
-            policy=look_then_paint,
-            arguments={"shuffle_dataset": False, "max_steps": 1},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
+            folder, spec, policy=look_then_paint, arguments={"shuffle_dataset": False, "max_steps": 1}
         )
         spec.attach(trainer)
         trainer.train()
@@ -476,14 +471,7 @@ def say_then_echo(text):
 def test_record_of_a_training_holds_what_the_model_wrote_and_at_which_step(ours, tmp_path, attached):
     path = tmp_path / "episodes.jsonl"
     with OpenRewardSpec(ours.url, env_name="echoenvironment", num_tasks=2, record=path, max_calls=4) as spec:
-        trainer = make_trainer(
-            tmp_path,
-            policy=say_then_echo,
-            arguments={"max_steps": 2},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        trainer = make_trainer(tmp_path, spec, policy=say_then_echo, arguments={"max_steps": 2})
         if attached:
             spec.attach(trainer)
         trainer.train()

@@ -62,14 +62,13 @@ def watch_turns(trainer):
 def make(folder, spec, scripts=SCRIPTS, *, trainer=None, **arguments):
     return make_trainer(
         folder,
+        spec,
         policy=follow(scripts),
         trainer=trainer,
         rollouts=8,
         generations=4,
         arguments={"max_completion_length": 500, **arguments},
         train_dataset=spec.dataset("train", indices=[0] * 8),
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
     )
 
 
@@ -175,12 +174,10 @@ def test_step_of_training_stops_the_rollouts_of_those_environments_that_want_it(
         spec = MultiEnvironmentSpec({"stops": stops, "goes_on": goes_on})
         trainer = make_trainer(
             tmp_path,
+            spec,
             policy=lambda text: ("Done." if "<tool_response>" in text else FINISH) + END,
             rollouts=8,
             arguments={"max_steps": 1},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         spec.attach(trainer)
         trainer.train()
@@ -202,13 +199,11 @@ def vision_batch(folder, spec, policy):
     processor = build_processor([call("look"), call("paint", red=255, green=0, blue=0), "Paint this colour."])
     trainer = make_trainer(
         folder,
+        spec,
         policy=policy,
         model=build_vision_model(processor),
         processor=processor,
         arguments={"chat_template_kwargs": {}, "generation_kwargs": {"max_new_tokens": 2}},
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
     )
     spec.attach(trainer)
     said, generate, shown = trainer._generate_single_turn, from_trl("GRPOTrainer")._generate_single_turn, []

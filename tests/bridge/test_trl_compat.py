@@ -140,12 +140,7 @@ def say_the_word(text):
 
 def test_trainer_trains_a_model_that_says_what_it_likes(echo, tmp_path):
     with OpenRewardSpec(echo.url, unscored=0.0) as spec:
-        trainer = make_trainer(
-            tmp_path,
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        trainer = make_trainer(tmp_path, spec)
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
         assert len(steps) == 2
@@ -159,13 +154,11 @@ def test_trainer_rewards_a_model_that_says_the_word(echo, tmp_path, eventually):
     with OpenRewardSpec(echo.url, record=tmp_path / "episodes.jsonl") as spec:
         trainer = make_trainer(
             tmp_path / "trainer",
+            spec,
             policy=say_the_word,
             rollouts=8,
             arguments={"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8},
-            train_dataset=spec.train_dataset,
             eval_dataset=spec.dataset("train", indices=[0]),
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         trainer.train()
         steps = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -200,14 +193,7 @@ def test_trainer_takes_a_reward_that_environments_own(echo, tmp_path, eventually
 
 def test_trainer_that_strips_columns_is_told_how_not_to(echo, tmp_path):
     with OpenRewardSpec(echo.url) as spec:
-        trainer = make_trainer(
-            tmp_path,
-            policy=say_the_word,
-            arguments={"remove_unused_columns": True},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
-        )
+        trainer = make_trainer(tmp_path, spec, policy=say_the_word, arguments={"remove_unused_columns": True})
         with pytest.raises(ValueError, match="remove_unused_columns=False"):
             trainer.train()
 

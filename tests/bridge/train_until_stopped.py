@@ -25,12 +25,7 @@ def main() -> None:
     url, folder = sys.argv[1], Path(sys.argv[2])
     spec = OpenRewardSpec(url, look_ahead=2, record=folder / "record")
     trainer = make_trainer(
-        folder / os.environ.get("RANK", "alone"),
-        policy=say_the_word,
-        arguments={"max_steps": 10_000},
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
+        folder / os.environ.get("RANK", "alone"), spec, policy=say_the_word, arguments={"max_steps": 10_000}
     )
     spec.attach(trainer)
     trainer.train()

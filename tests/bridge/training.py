@@ -17,6 +17,8 @@ from fixtures.environments import IDEAS
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
+    from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
+
 Policy = Callable[[str], str]
 """Given the whole conversation as text, what the model says next."""
 
@@ -61,6 +63,7 @@ def _texts() -> list[str]:
 
 def make_trainer(
     folder: Path,
+    spec: OpenRewardSpec | MultiEnvironmentSpec | None = None,
     *,
     policy: Policy | None = None,
     trainer: type[GRPOTrainer] | None = None,
@@ -75,12 +78,13 @@ def make_trainer(
 
     Args:
         folder: Where the trainer may write.
+        spec: Whose rows, environments and rewards it takes.
         trainer: Another class of trainers than TRL's own.
         rollouts: In a batch.
         generations: Rollouts of one task.
         arguments: Further ones of the configuration.
         model: Another than the random one, with its `processor`.
-        slots: The trainer's `train_dataset`, `environment_factory`, `reward_funcs` and more.
+        slots: The trainer's `train_dataset`, `environment_factory`, `reward_funcs` and more, instead of the spec's.
     """
     grpo_trainer, grpo_config = from_trl("GRPOTrainer"), from_trl("GRPOConfig")
     import torch
@@ -116,6 +120,9 @@ def make_trainer(
             texts = tokenizer.batch_decode(prompt_ids)
             return [tokenizer.encode(policy(text), add_special_tokens=False) for text in texts], None
 
+    if spec is not None:
+        of_spec = ("train_dataset", "environment_factory", "reward_funcs")
+        slots = {name: getattr(spec, name) for name in of_spec if name not in slots} | slots
     return Scripted(
         model=model or build_model(tokenizer, seed=0),
         processing_class=processor,

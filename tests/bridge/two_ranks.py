@@ -26,12 +26,10 @@ def main() -> None:
     with OpenRewardSpec(url, record=folder / "record") as spec:
         trainer = make_trainer(
             folder / f"trainer-{rank}",
+            spec,
             policy=say_the_word,
             arguments={"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4},
-            train_dataset=spec.train_dataset,
             eval_dataset=spec.dataset("train"),
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         spec.attach(trainer)
         trainer.train()

@@ -63,12 +63,10 @@ def main() -> None:
     ) as spec:
         trainer = make_trainer(
             folder / f"trainer-{rank}",
+            spec,
             policy=follow,
             generations=1 if engine == "shared" else 4,
             arguments={"num_generations": 8, "max_completion_length": 600},
-            train_dataset=spec.train_dataset,
-            environment_factory=spec.environment_factory,
-            reward_funcs=spec.reward_funcs,
         )
         trainer.num_generations = 1 if engine == "shared" else trainer.num_generations  # each row has its own script
         if engine == "shared":
