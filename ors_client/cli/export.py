@@ -48,11 +48,8 @@ def export(
     min_gap: Annotated[
         float, typer.Option("--min-gap", metavar="G", help="dpo: by how much the rewards of a pair differ at least.")
     ] = 0.5,
-    best: Annotated[
-        int | None, typer.Option("--best", min=1, metavar="N", help="The N of a task with the highest rewards.")
-    ] = None,
     per_task: Annotated[
-        int | None, typer.Option("--per-task", min=1, metavar="N", help="At most so many rows of a task.")
+        int | None, typer.Option("--per-task", min=1, metavar="N", help="The best N rows of a task, by reward.")
     ] = None,
     drop_cut: Annotated[bool, typer.Option("--drop-cut/--keep-cut", help=_CUT)] = True,
     images: Annotated[
@@ -72,9 +69,7 @@ def export(
         if to is Kind.PARQUET:
             table = records.record_table(record)
         else:
-            selection = records.Selection.of(
-                record, best=best, per_task=per_task, drop_cut=drop_cut, images=images.value
-            )
+            selection = records.Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images.value)
             table, rows = None, _rows(records, to, selection, min_reward=min_reward, min_gap=min_gap)
             for reason, count in selection.left_out.most_common():
                 if count:

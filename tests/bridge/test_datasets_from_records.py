@@ -109,8 +109,7 @@ def test_sft_takes_the_solved_episodes_the_best_of_each_task_in_the_records_orde
         episode(1, 0.5, said="1 0.5", attempt=1),
     )
     assert said(sft_dataset(path)) == ["0 1.0", "0 3.0", "0 2.0", "1 1.0"]
-    assert said(sft_dataset(path, best=2)) == ["0 3.0", "0 2.0", "1 1.0"]
-    assert said(sft_dataset(path, best=2, per_task=1)) == ["0 3.0", "1 1.0"]
+    assert said(sft_dataset(path, per_task=2)) == ["0 3.0", "0 2.0", "1 1.0"]
     assert said(sft_dataset(path, min_reward=0.5, per_task=1)) == ["0 3.0", "1 1.0"]
 
 

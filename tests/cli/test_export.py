@@ -75,7 +75,7 @@ def test_export_tells_programs_how_many_rows_it_wrote(ors, record, suffix):
 
 def test_export_takes_the_bounds_that_it_is_given(ors, record):
     where = record.with_name("rows.jsonl")
-    ors("export", record, "--to", "sft", "--min-reward", 0, "--best", 1, "-o", where)
+    ors("export", record, "--to", "sft", "--min-reward", 0, "--per-task", 1, "-o", where)
     assert [row["messages"][-1]["content"] for row in rows(where)] == ["0 0.0", "1 1.0", "2 1.0"]
 
 

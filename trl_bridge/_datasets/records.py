@@ -33,7 +33,6 @@ def sft_dataset(
     record: str | os.PathLike[str],
     *,
     min_reward: float = 1.0,
-    best: int | None = None,
     per_task: int | None = None,
     drop_cut: bool = True,
     images: Images = "refuse",
@@ -43,8 +42,7 @@ def sft_dataset(
     Args:
         record: The file, as `ors run` and `OpenRewardSpec(record=...)` write it.
         min_reward: The least reward of an episode that is learnt from.
-        best: So many of a task's episodes, those with the highest rewards.
-        per_task: At most so many rows of a task.
+        per_task: At most so many episodes of a task, those with the highest rewards.
         drop_cut: Whether episodes that a budget cut are left out.
         images: What becomes of episodes with images: `"refuse"` raises, as TRL renders such rows without their tools;
             `"text"` puts a text in the place of each.
@@ -53,7 +51,7 @@ def sft_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such episode, or one with images.
     """
-    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
     return dataset(sft_rows(selection, min_reward=min_reward))
 
 
@@ -61,7 +59,6 @@ def preference_dataset(
     record: str | os.PathLike[str],
     *,
     min_gap: float = 0.5,
-    best: int | None = None,
     per_task: int | None = None,
     drop_cut: bool = True,
     images: Images = "refuse",
@@ -73,8 +70,7 @@ def preference_dataset(
     Args:
         record: See `sft_dataset`, as for the rest.
         min_gap: By how much the rewards of a pair differ at least.
-        best: So many of a task's attempts, those with the highest rewards, can be chosen.
-        per_task: At most so many pairs of a task.
+        per_task: At most so many pairs of a task, those whose rewards differ most.
         drop_cut: Whether episodes that a budget cut are left out.
         images: What becomes of episodes with images.
 
@@ -82,7 +78,7 @@ def preference_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such pair, or an episode with images.
     """
-    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
     return dataset(preference_rows(selection, min_gap=min_gap))
 
 
@@ -90,7 +86,6 @@ def kto_dataset(
     record: str | os.PathLike[str],
     *,
     min_reward: float = 1.0,
-    best: int | None = None,
     per_task: int | None = None,
     drop_cut: bool = True,
     images: Images = "refuse",
@@ -100,8 +95,7 @@ def kto_dataset(
     Args:
         record: See `sft_dataset`, as for the rest.
         min_reward: The reward from which an episode's label is true.
-        best: So many of a task's episodes, those with the highest rewards.
-        per_task: At most so many rows of a task.
+        per_task: At most so many episodes of a task, those with the highest rewards.
         drop_cut: Whether episodes that a budget cut are left out.
         images: What becomes of episodes with images.
 
@@ -109,7 +103,7 @@ def kto_dataset(
         OSError: The record can't be read.
         ValueError: It holds no such episode, or one with images.
     """
-    selection = Selection.of(record, best=best, per_task=per_task, drop_cut=drop_cut, images=images)
+    selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
     return dataset(kto_rows(selection, min_reward=min_reward))
 
 
@@ -119,13 +113,11 @@ class Selection:
 
     Args:
         rollouts: In the record's order.
-        best: See `sft_dataset`.
-        per_task: Likewise.
+        per_task: See `sft_dataset`.
         left_out: How many episodes were left out, by the reason.
     """
 
     rollouts: list[Rollout]
-    best: int | None = None
     per_task: int | None = None
     left_out: Counter[str] = field(default_factory=Counter[str])
 
@@ -134,7 +126,6 @@ class Selection:
         cls,
         record: str | os.PathLike[str],
         *,
-        best: int | None,
         per_task: int | None,
         drop_cut: bool,
         images: Images,
@@ -145,9 +136,8 @@ class Selection:
             OSError: It can't be read.
             ValueError: An option makes no sense, or an episode has images.
         """
-        for name, number in (("best", best), ("per_task", per_task)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} is a positive number or None, not {number!r}.")
+        if per_task is not None and per_task < 1:
+            raise ValueError(f"per_task is a positive number or None, not {per_task!r}.")
         if images not in {"refuse", "text"}:
             raise ValueError(f"images is 'refuse' or 'text', not {images!r}.")
         rollouts: list[Rollout] = []
@@ -167,7 +157,7 @@ class Selection:
                 f"{count} images, and TRL renders rows with images without their tools. To put a text in the place of "
                 "each image: images='text' (--images text)."
             )
-        return cls(rollouts, best, per_task, left_out)
+        return cls(rollouts, per_task, left_out)
 
     def tasks(self) -> list[list[Rollout]]:
         """Return the episodes of each task, the best first; equal ones stay in the record's order."""
@@ -177,9 +167,9 @@ class Selection:
         return [sorted(rollouts, key=lambda rollout: -rollout.reward) for rollouts in found.values()]
 
     def chosen(self) -> list[Rollout]:
-        """Return the episodes after `best` and `per_task`, in the record's order."""
-        kept = {id(rollout) for rollouts in self.tasks() for rollout in rollouts[: self.best][: self.per_task]}
-        self.left_out["beyond the best or the most of a task"] += len(self.rollouts) - len(kept)
+        """Return the episodes after `per_task`, in the record's order."""
+        kept = {id(rollout) for rollouts in self.tasks() for rollout in rollouts[: self.per_task]}
+        self.left_out["beyond the best of a task"] += len(self.rollouts) - len(kept)
         return [rollout for rollout in self.rollouts if id(rollout) in kept]
 
     def some(self, rows: list[Row]) -> list[Row]:
@@ -236,7 +226,7 @@ def preference_rows(selection: Selection, *, min_gap: float = 0.5) -> list[Row]:
             (high, low)
             for high, low in zip(rollouts[: len(rollouts) // 2], reversed(rollouts), strict=False)
             if high.reward - low.reward >= min_gap
-        ][: selection.best][: selection.per_task]
+        ][: selection.per_task]
         paired += 2 * len(pairs)
         rows += [
             {"prompt": high.prompt, "chosen": high.completion, "rejected": low.completion, "tools": high.tools}
