@@ -159,9 +159,10 @@ def _plain(figures: Figures, line: Headline) -> list[tuple[str, str]]:
 
 
 def _mean(figures: Figures, line: Headline) -> list[tuple[str, str]]:
+    del figures
     value = "nothing was scored" if line.value is None else reward_text(line.value)
     interval = f"{' to '.join(map(reward_text, line.interval))}, clustered by task" if line.interval else ""
-    return [(line.name, value), ("  95 %", interval), ("  unscored", _unscored(figures.unscored, line.without_score))]
+    return [(line.name, value), ("  95 %", interval), ("  unscored", line.unscored)]
 
 
 def _coverage(figures: Figures, line: Headline) -> list[tuple[str, str]]:
@@ -205,13 +206,6 @@ _SPELT: dict[str, Callable[[Figures, Headline], list[tuple[str, str]]]] = {
 
 def _number(line: Headline) -> str:
     return "" if line.value is None else f"{line.value:,.0f}"
-
-
-def _unscored(counted: float | None, attempts: int) -> str:
-    if not attempts:
-        return ""
-    how = "left out of the mean" if counted is None else f"counted as {counted:g}"
-    return f"{_count(attempts, 'attempt')} without a score, {how}"
 
 
 def _replies(figures: Figures) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ class Headline:
         unit: What it counts.
         note: What it is over, or what it means.
         interval: That holds the true value with a confidence of 95 %, where that is known.
-        without_score: How many attempts without a score it is about.
+        unscored: What the attempts without a score count for in it, where there are any.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Headline:
     unit: Literal["count", "reward", "share", "seconds"]
     note: str = ""
     interval: tuple[float, float] | None = None
-    without_score: int = 0
+    unscored: str = ""
 
 
 def headline(figures: Figures) -> list[Headline]:
@@ -48,7 +48,7 @@ def headline(figures: Figures) -> list[Headline]:
             value=figures.mean_reward,
             unit="reward",
             interval=None if reward is None else reward.interval,
-            without_score=figures.without_score,
+            unscored=unscored_note(figures),
         ),
         Headline(
             name="coverage", value=figures.coverage, unit="share", note=f"{figures.scored:,} of {figures.episodes:,}"
@@ -69,3 +69,12 @@ def headline(figures: Figures) -> list[Headline]:
         Headline(name="calls", value=figures.calls, unit="count"),
         Headline(name="median episode", value=figures.median_seconds, unit="seconds"),
     ]
+
+
+def unscored_note(figures: Figures) -> str:
+    """Say what the attempts without a score count for in means, where there are any."""
+    count = figures.without_score
+    if not count:
+        return ""
+    how = "left out of the mean" if figures.unscored is None else f"counted as {figures.unscored:g}"
+    return f"{count:,} attempt{'' if count == 1 else 's'} without a score, {how}"

@@ -17,7 +17,7 @@ from ors_client.record import EpisodeRecord
 
 from ._charts import axis_bounds, bar, bins, line_chart
 from ._figures import FailureFigures, Figures, TaskKey, labels
-from ._headline import headline
+from ._headline import headline, unscored_note
 from ._intervals import Estimate, mean
 from ._output import write_page
 from ._reading import Sample, sample
@@ -126,19 +126,11 @@ def _tiles(figures: Figures) -> str:
             title += f"{': ' if line.unit == 'share' else ', '}{line.note}"
         if line.interval is not None:
             more.append(_between(line.interval, _SPELT[line.unit]))
-        if line.without_score:
-            more.append(_unscored(figures))
+        if line.unscored:
+            more.append(line.unscored)
         value = escape(_SPELT[line.unit](line.value))
         shown += f'<div class="tile"><b>{value}</b><span>{escape(title)}</span>{_small_print(*more)}</div>'
     return f'<div class="tiles">{shown}</div>'
-
-
-def _unscored(figures: Figures) -> str:
-    """Say what the attempts without a score count for, where there are any."""
-    if not figures.without_score:
-        return ""
-    how = "left out" if figures.unscored is None else f"counted as {figures.unscored:g}"
-    return f"{figures.without_score:,} without a score {how}"
 
 
 def _interval(found: Estimate | None, format_value: Callable[[float], str]) -> str:
@@ -177,7 +169,7 @@ def _curves(figures: Figures) -> str:
     return (
         f'<h2>Over time</h2><div class="charts"><figure><figcaption>Mean reward</figcaption>{reward}</figure>'
         f"<figure><figcaption>Coverage: share of episodes scored</figcaption>{coverage}</figure></div>"
-        f'<p class="note">In the order in which they ended; each point {each}. {escape(_unscored(figures))}</p>'
+        f'<p class="note">In the order in which they ended; each point {each}. {escape(unscored_note(figures))}</p>'
     )
 
 
@@ -209,7 +201,7 @@ def _entries(figures: Figures) -> str:
         below.append(f"<p>{escape(', '.join(intervals))}</p>" if intervals else "")
     title = " and ".join(differing)
     table = _table([title, "#episodes", "#mean reward", "#pass@1", "#coverage"], rows, below=below)
-    note = f'<p class="note">{escape(_unscored(figures))}</p>' if figures.without_score else ""
+    note = f'<p class="note">{escape(unscored_note(figures))}</p>' if figures.without_score else ""
     return f"<h2>By {title}</h2>" + table + note + _rows_left_out(len(ranked), _ENTRIES, "rows")
 
 

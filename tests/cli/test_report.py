@@ -93,7 +93,7 @@ class Elements(HTMLParser):
 def test_page_tells_reward_and_coverage(page_of):
     elements = Elements(page_of(episode(0, 1.0), episode(1, 0.0), episode(2, None), episode(3, 0.5)))
     assert "4 episodes" in elements.text
-    assert "0.375 mean reward 95 % interval -0.387 to 1.14 1 without a score counted as 0" in elements.text
+    assert "0.375 mean reward 95 % interval -0.387 to 1.14 1 attempt without a score, counted as 0" in elements.text
     assert "75 % coverage: share scored" in elements.text
     assert elements.names.count("svg") == 2
 
