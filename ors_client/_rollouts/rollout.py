@@ -32,7 +32,7 @@ from ors_client._types import (
 
 from .uploader import Event, RolloutSource, Uploader
 
-_SPEAKERS: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_message", "system": "system_message"}
+_EVENT_TYPES: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_message", "system": "system_message"}
 
 
 class Rollouts:
@@ -237,8 +237,8 @@ class Rollout:
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:
     """Yield a message's parts; neighbouring words are one."""
-    speaker = _SPEAKERS.get(message.role)
-    if speaker is None:
+    event_type = _EVENT_TYPES.get(message.role)
+    if event_type is None:
         raise ValueError(f"A message of a rollout is a user's, an assistant's or the system's, not {message.role!r}'s.")
     words: list[Block] = []
     for block in message.blocks:
@@ -246,7 +246,7 @@ def _events(message: Message) -> Iterator[dict[str, Any]]:
             words.append(block)
             continue
         if words:
-            yield {"type": speaker, "content": _plain_blocks(words)}
+            yield {"type": event_type, "content": _plain_blocks(words)}
             words = []
         match block:
             case ReasoningBlock():
@@ -257,7 +257,7 @@ def _events(message: Message) -> Iterator[dict[str, Any]]:
             case ToolResultBlock():
                 yield {"type": "tool_result", "content": _plain_blocks(block.blocks), "callId": block.tool_call_id}
     if words:
-        yield {"type": speaker, "content": _plain_blocks(words)}
+        yield {"type": event_type, "content": _plain_blocks(words)}
 
 
 def _plain_blocks(blocks: Iterable[Block]) -> str:

@@ -48,9 +48,9 @@ class Anthropic(Format):
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `system` and `tools` where there are any."""
         turns = normalize_messages(messages, _CAPABILITIES)
-        system = _content([block for message in turns if message.role not in _SPEAKERS for block in message.blocks])
+        system = _content([block for message in turns if message.role not in _TURN_ROLES for block in message.blocks])
         request: JSONObject = {"system": system} if system else {}
-        request["messages"] = [self._write(message) for message in turns if message.role in _SPEAKERS]
+        request["messages"] = [self._write(message) for message in turns if message.role in _TURN_ROLES]
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -111,7 +111,7 @@ class Anthropic(Format):
                 return wrap_native(_NAME, block)
 
 
-_SPEAKERS = {"user", "assistant"}
+_TURN_ROLES = {"user", "assistant"}
 
 
 def _supports_block(block: Block) -> bool:

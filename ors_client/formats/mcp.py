@@ -51,7 +51,7 @@ class MCP(Format):
         system = "\n\n".join(
             block.text
             for message in turns
-            if message.role not in _SPEAKERS
+            if message.role not in _TURN_ROLES
             for block in message.blocks
             if isinstance(block, TextBlock)  # nothing else is left after normalizing
         )
@@ -59,7 +59,7 @@ class MCP(Format):
         request["messages"] = [
             {"role": message.role, "content": self._content(message.blocks)}
             for message in turns
-            if message.role in _SPEAKERS
+            if message.role in _TURN_ROLES
         ]
         if tools := self.tools:
             request["tools"] = tools
@@ -136,7 +136,7 @@ class MCP(Format):
                 return wrap_native(_NAME, block)
 
 
-_SPEAKERS = {"user", "assistant"}
+_TURN_ROLES = {"user", "assistant"}
 
 
 def _supports_block(block: Block) -> bool:
