@@ -347,7 +347,13 @@ def _hide_command_line(ray: Any, redactor: Redactor) -> None:
     line = " ".join(sys.orig_argv)
     shown = redactor.redact(line)
     if shown != line:
-        ray._raylet.setproctitle(shown)  # noqa: SLF001 - it has no public name
+        try:
+            ray._raylet.setproctitle(shown)  # noqa: SLF001 - it has no public name
+        except AttributeError:  # as in 2.40
+            raise ORSError(
+                f"Ray {ray.__version__} shows a program's command line to its cluster, and there is a key or a secret "
+                "on this one. Give it by its variable, or use a newer Ray."
+            ) from None
 
 
 def _create(ray: Any, count: int | None) -> list[RayActor]:

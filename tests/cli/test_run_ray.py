@@ -6,6 +6,7 @@ Each test has a cluster on this machine, started for it or for the module.
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -282,3 +283,28 @@ def test_run_plays_on_the_cluster_at_an_address_and_leaves_it_running(ray, echo_
     jobs = str(ray._private.state.state.job_table())
     assert str(tmp_path) in jobs  # the command line is told, and no key on it
     assert [key for key in KEYS.values() if key in jobs] == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_run_has_a_worker_on_each_node_and_outlives_the_loss_of_one(reaping, model, tmp_path):
+    from ray.cluster_utils import Cluster
+
+    record = tmp_path / "a.jsonl"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        options = ("--model", "right", "-n", "3", "-k", "100", "--json")
+        options = command(reaping, model, record, *options, address=cluster.address)
+        run = (sys.executable, "-m", "ors_client.cli", *options)
+        with subprocess.Popen(run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            eventually(record.exists)
+            cluster.remove_node(lost, allow_graceful=False)
+            shown, told = process.communicate(timeout=90)
+    finally:
+        cluster.shutdown()
+    assert (process.returncode, json.loads(shown)["episodes"]) == (0, 300)
+    assert re.search(r"Worker \d of 2 died", told)
+    assert {(episode.index, episode.attempt) for episode in episodes(tmp_path)} == {
+        (index, attempt) for index in range(3) for attempt in range(100)
+    }
