@@ -37,7 +37,7 @@ _COMMANDS: dict[Kind, tuple[str, ...]] = {
 }
 _START_SECONDS = 60  # importing openreward alone takes six, on a machine that is doing nothing else
 _STOP_SECONDS = 5
-_LOOK_EVERY = 0.02
+_CHECK_EVERY = 0.02
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Server:
         """Wait for all sessions to be gone; return those that are not, of which no later test will hear."""
         deadline = time.monotonic() + seconds
         while (live := self.live()) and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_CHECK_EVERY)
         self.left.update(live)
         return live
 
@@ -121,7 +121,7 @@ def eventually(condition: Callable[[], object], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_CHECK_EVERY)
 
 
 def expect_no_sessions(servers: Iterable[Server]) -> None:
@@ -139,7 +139,7 @@ def _await_urls(process: subprocess.Popen[bytes], output: Path, seconds: float) 
             return tuple(found[1].split())
         if process.poll() is not None:
             raise RuntimeError(f"The server ended with {process.returncode} before it listened:\n{output.read_text()}")
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_CHECK_EVERY)
     raise RuntimeError(f"The server does not listen after {seconds} s:\n{output.read_text(errors='replace')}")
 
 

@@ -400,14 +400,14 @@ class OpenRewardSpec:
         runtime, settings = self._handle.runtime, self._handle.settings
         index = self._discovery_index if self._indices is None else self._indices[0]
         options = [name for name in ("terminal_tool", "group_scoring") if getattr(settings, name)]
-        look = partial(
+        question = partial(
             look_up_capabilities,
             task=TaskRef(settings.split, max(index or 0, 0)),
             needed=options or ["tools"],
             secrets=runtime.secrets,
             toolset=settings.toolset,
         )
-        return runtime.loop.run(runtime.servers.ask(look))
+        return runtime.loop.run(runtime.servers.ask(question))
 
     @cached_property
     def _tasks(self) -> list[Task]:

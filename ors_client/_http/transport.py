@@ -239,7 +239,7 @@ class Transport:
         return replace(
             failure,
             waited=loop.now() - deadline.began,
-            alive=deadline.last_heard - deadline.began,
+            alive=deadline.last_progress - deadline.began,
             advanced=stream is not None and stream.advanced,
         )
 
@@ -293,7 +293,7 @@ class Transport:
             excerpt = await self._excerpt(response, deadline)
             raise ProtocolError(f"An event stream was expected, not {kind or 'an untyped body'}", excerpt=excerpt)
         _check_coding(response)
-        deadline.heard()
+        deadline.note_stream_progress()
         await self._follow(response, stream, deadline)
         if stream.outcome is None:
             return FailedAttempt("the stream ended before its result", delivered=True)
@@ -309,7 +309,7 @@ class Transport:
             while not data and not response.ended:
                 data = await response.read()
             if data:
-                deadline.heard()
+                deadline.note_stream_progress()
             size += len(data)
             if size > self.limits.result_bytes:
                 raise LimitExceeded("A stream is too long", limit="result_bytes", maximum=self.limits.result_bytes)
@@ -408,7 +408,7 @@ class _AttemptDeadline(Deadline):
     A plain answer is due as a whole. A stream has its limit on silence as soon as it has begun.
     """
 
-    __slots__ = ("_end", "_loop_now", "_seconds", "_silence", "began", "last_heard", "limit")
+    __slots__ = ("_end", "_loop_now", "_seconds", "_silence", "began", "last_progress", "limit")
 
     def __init__(
         self, timeouts: Timeouts, operation: Operation[Any], loop: Loop, *, within: float | None = None
@@ -418,7 +418,7 @@ class _AttemptDeadline(Deadline):
         if operation.waits_for_teardown and timeouts.close > timeouts.response:  # pings are not waited for as long
             self.limit = "close"
         self._loop_now = loop.now
-        self.began = self.last_heard = loop.now()
+        self.began = self.last_progress = loop.now()
         seconds = getattr(timeouts, self.limit)
         self._seconds = seconds if within is None else min(seconds, within)
         self._silence = timeouts.silence
@@ -431,21 +431,21 @@ class _AttemptDeadline(Deadline):
         """What to say of an attempt that it ended."""
         if self.limit == "silence":
             return f"nothing came for {self._silence:g} seconds"
-        if self.last_heard > self.began:
+        if self.last_progress > self.began:
             return f"no whole answer came within {self._seconds:g} seconds"
         return f"nothing came for {self._seconds:g} seconds"
 
     def note_progress(self) -> None:
         """Note a sign of life of a plain answer: it is read on, and due all the same."""
-        self.last_heard = self._loop_now()
+        self.last_progress = self._loop_now()
         super().note_progress()
 
-    def heard(self) -> None:
+    def note_stream_progress(self) -> None:
         """Note a sign of life of a stream: from now on the limit is on silence."""
-        self.last_heard = self._loop_now()
+        self.last_progress = self._loop_now()
         # An answer that comes at the very moment the limit runs out does not change which limit it was.
         if not self.scope.cancel_called:
-            silent = self.last_heard + self._silence
+            silent = self.last_progress + self._silence
             if silent < self._end:
                 self.limit = "silence"
                 self.reschedule(silent)

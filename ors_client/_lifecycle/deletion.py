@@ -30,7 +30,7 @@ _DELETE_AGAIN = (0.0, 0.2, 0.8, 2.0, 5.0, 30.0)
 
 # A constructor that runs when its session is deleted registers the session afterwards; these outlast most of them.
 _DELETE_LATER = (3.0, 10.0, 30.0)
-_LOOK_EVERY = 0.5  # for such a session, or one whose deletion failed, while the client closes
+_CHECK_EVERY = 0.5  # for such a session, or one whose deletion failed, while the client closes
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +157,7 @@ class OpenSessions:
             with contextlib.suppress(Exception):  # the top of a thread: what is still tracked is reported
                 await self._delete_until_confirmed(transport, tracked)
                 while tracked.create_pending:
-                    await asyncio.sleep(_LOOK_EVERY)
+                    await asyncio.sleep(_CHECK_EVERY)
                     await self._delete_until_confirmed(transport, tracked)
                 self.remove(tracked)
 
@@ -165,7 +165,7 @@ class OpenSessions:
 
     async def _delete_until_confirmed(self, transport: Transport, tracked: TrackedSession) -> None:
         """Delete a session, again after each fault of the network: while the client closes there is time for it."""
-        for delay in itertools.chain([0.0], itertools.repeat(_LOOK_EVERY)):  # a broken connection may be stale
+        for delay in itertools.chain([0.0], itertools.repeat(_CHECK_EVERY)):  # a broken connection may be stale
             try:
                 await self._delete_once(transport, tracked)
             except TransportError:

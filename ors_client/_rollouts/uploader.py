@@ -250,7 +250,7 @@ class Uploader:
         self._wake = asyncio.Event()
         while True:
             await self._await_batch(self._wake)
-            await self._send(transport, *self._take())
+            await self._send(transport, *self._next_batches())
 
     async def _await_batch(self, wake: asyncio.Event) -> None:
         """Wait until there is a full batch, or the oldest event is old enough."""
@@ -267,7 +267,7 @@ class Uploader:
                 async with asyncio.timeout(rest):
                     await wake.wait()
 
-    def _take(self) -> tuple[list[Event], list[list[Event]]]:
+    def _next_batches(self) -> tuple[list[Event], list[list[Event]]]:
         """Take beginnings, and batches of other events of which no two tell of the same rollout."""
         beginnings: list[Event] = []
         rest: dict[str, list[Event]] = {}
@@ -304,14 +304,14 @@ class Uploader:
                 for event in batch:
                     if event.ends:
                         self._unknown.pop(event.rollout, None)
-            self._settle(failed=len(batch) - len(accepted))
+            self._count_results(failed=len(batch) - len(accepted))
             if accepted:
                 await self._upload(transport, accepted)
 
         await asyncio.gather(*map(begin, beginnings))
         await asyncio.gather(*map(upload, batches))
 
-    def _settle(self, *, uploaded: int = 0, failed: int = 0) -> None:
+    def _count_results(self, *, uploaded: int = 0, failed: int = 0) -> None:
         """Count events whose fate is known."""
         with self._lock:
             if self._ended:  # and they are counted
@@ -350,11 +350,11 @@ class Uploader:
                 half = len(events) // 2
                 first = await self._upload(transport, events[:half])
                 return await self._upload(transport, events[half:]) and first
-            self._settle(failed=len(events))
+            self._count_results(failed=len(events))
             problem = str(error) if isinstance(error, ORSError) else transport.show(repr(error))
             self._log("failed", "Events of rollouts could not be uploaded and are counted; the first: %s", problem)
             return False
-        self._settle(uploaded=len(events))
+        self._count_results(uploaded=len(events))
         return True
 
     def _with_ids(self, event: Event) -> bytes:

@@ -72,9 +72,9 @@ def _histogram(tasks: list[TaskRate]) -> list[tuple[str, str, str]]:
     most = max(counts.values(), default=1)
     return [
         (
-            f"{place / _BINS:.0%} to {(place + 1) / _BINS:.0%}",
-            str(counts[place]),
-            "#" * round(_WIDTH * counts[place] / most),
+            f"{bin_number / _BINS:.0%} to {(bin_number + 1) / _BINS:.0%}",
+            str(counts[bin_number]),
+            "#" * round(_WIDTH * counts[bin_number] / most),
         )
-        for place in range(_BINS)
+        for bin_number in range(_BINS)
     ]

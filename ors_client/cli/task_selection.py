@@ -120,13 +120,13 @@ async def with_specifications(
         else:
             limiter = anyio.Semaphore(_AT_A_TIME)
 
-            async def look(task: TaskRef) -> None:
+            async def fetch(task: TaskRef) -> None:
                 async with limiter:
                     found[task.index] = await environment.get_task(task.split, task.index)
 
             async with anyio.create_task_group() as group:
                 for task in tasks:
-                    group.start_soon(look, task)
+                    group.start_soon(fetch, task)
     except* ORSError:
         pass  # it does not keep them from being played
     return [found.get(task.index, task) for task in tasks]

@@ -142,8 +142,8 @@ def _choose(summaries: list[_EpisodeSummary], most: int, hardest: list[int]) -> 
     ]
     chosen = {of_kind[0].number: kind for kind, of_kind in sorted(kinds.items())[:most] if kind != "scored"}
     attempts = _attempts(summaries)
-    room = min(most // 3, most - len(chosen))
-    chosen |= {attempts[task]: "hardest tasks" for task in hardest[:room] if attempts[task] not in chosen}
+    free = min(most // 3, most - len(chosen))
+    chosen |= {attempts[task]: "hardest tasks" for task in hardest[:free] if attempts[task] not in chosen}
     # One of each reason before two of any, so that a bound as low as the number of reasons still shows them all.
     for turn in range(each):
         for reason, candidates in wanted:

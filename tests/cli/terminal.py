@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 _SECONDS = 30.0
-_LOOK_EVERY = 0.02
+_CHECK_EVERY = 0.02
 
 
 class Terminal:
@@ -71,7 +71,7 @@ class Terminal:
                 return os.waitstatus_to_exitcode(status)
             if time.monotonic() > deadline:
                 raise AssertionError(f"the command did not end; it said:\n{self.said[self._read :]}")
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_CHECK_EVERY)
 
     def _receive(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._file], [], [], max(0.0, deadline - time.monotonic()))

@@ -23,7 +23,7 @@ async def test_answer_at_the_moment_a_limit_runs_out_does_not_rename_the_limit()
         with anyio.CancelScope(shield=True):  # the answer arrives before the cancellation does
             while not wait.scope.cancel_called:
                 await anyio.lowlevel.checkpoint()
-            wait.heard()
+            wait.note_stream_progress()
         await anyio.lowlevel.checkpoint()
     assert wait.scope.cancelled_caught
     assert wait.limit == "response"

@@ -304,14 +304,14 @@ def _rollout(episode: EpisodeRecord, messages: list[Message]) -> Rollout:
     shown = len(messages) - (len(episode.conversation) - len(episode.opening_messages))
     in_training = episode.run is not None and episode.run.kind == "training"
     empty = "(no output)" if in_training else ""
-    messages = [message.model_copy(update={"blocks": list(_said(message.blocks))}) for message in messages]
+    messages = [message.model_copy(update={"blocks": list(_mark_errors(message.blocks))}) for message in messages]
     aliases = dict(tools.names)
     prompt = to_chat(messages[:shown], aliases=aliases, images=False, empty=empty)
     whole = to_chat(messages, aliases=aliases, images=False, empty=empty)
     described = _tools(tools, in_training=in_training)
-    place = (episode.environment, episode.split, episode.index)
+    position = (episode.environment, episode.split, episode.index)
     return Rollout(
-        task=json.dumps([place, prompt, described], sort_keys=True),
+        task=json.dumps([position, prompt, described], sort_keys=True),
         reward=cast("float", episode.reward),
         prompt=prompt,
         completion=whole[len(prompt) :],
@@ -319,7 +319,7 @@ def _rollout(episode: EpisodeRecord, messages: list[Message]) -> Rollout:
     )
 
 
-def _said(blocks: Iterable[Block]) -> Iterable[Block]:
+def _mark_errors(blocks: Iterable[Block]) -> Iterable[Block]:
     """Yield blocks; a result that is an error says so in its text, as in the requests of an evaluation."""
     for block in blocks:
         if isinstance(block, ToolResultBlock) and block.is_error:

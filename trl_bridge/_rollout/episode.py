@@ -282,7 +282,7 @@ class Episode:
             self.runtime.spawn(_close_session(session, server))
         else:
             self._session = session
-            self.runtime.spawn(self._look_for_new_tools(session))
+            self.runtime.spawn(self._log_new_tools(session))
         if settings.prompts != "reset":
             return ""  # the dataset has what the model is shown
         blocks = messages[0].blocks
@@ -358,7 +358,7 @@ class Episode:
         self.end(failure=failure)
         return OVER
 
-    async def _look_for_new_tools(self, session: AsyncSession) -> None:
+    async def _log_new_tools(self, session: AsyncSession) -> None:
         """Log tools of this task that the model does not know, once per name; asked once per task."""
         if self.task in self.runtime.tasks_seen:
             return

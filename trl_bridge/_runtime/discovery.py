@@ -52,7 +52,7 @@ async def fetch_tasks(
         raise ValueError(f"Split {split!r} has no tasks; choose another with split=...")
     if num_tasks is not None and len(tasks) < num_tasks:
         logger.warning("Split %r has %d tasks, fewer than num_tasks=%d.", split, len(tasks), num_tasks)
-    return [_placed(task, split, index) for index, task in enumerate(tasks)]
+    return [_with_position(task, split, index) for index, task in enumerate(tasks)]
 
 
 async def discover_tools(
@@ -71,7 +71,7 @@ async def discover_tools(
         ValueError: The server has no such toolset, and every reset would fail.
     """
 
-    async def look(task: TaskRef) -> list[ToolSpec] | None:
+    async def list_tools_of(task: TaskRef) -> list[ToolSpec] | None:
         try:
             async with environment.session(task, secrets=secrets, toolset=toolset) as session:
                 return await session.list_tools()
@@ -83,7 +83,7 @@ async def discover_tools(
 
     answers = [
         tools
-        for tools in await _gather([look(task) for task in tasks], bar="tools" if progress else "")
+        for tools in await _gather([list_tools_of(task) for task in tasks], bar="tools" if progress else "")
         if tools is not None
     ]
     if not answers:
@@ -197,18 +197,18 @@ async def _fetch_indices(
                 raise ValueError(_out_of_range(split, last, total)) from error
             raise
         tasks = dict(zip(distinct, fetched, strict=True))
-    return [_placed(tasks[index], split, index) for index in wanted]
+    return [_with_position(tasks[index], split, index) for index in wanted]
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]], *, bar: str = "") -> list[T]:
     """Await all, some at a time; with `bar`, a bar of that name shows how far it has come."""
     limit = asyncio.Semaphore(_AT_ONCE)
-    meter = tqdm(total=len(coroutines), desc=bar, disable=not bar)
+    progress_bar = tqdm(total=len(coroutines), desc=bar, disable=not bar)
 
     async def one(coroutine: Coroutine[Any, Any, T]) -> T:
         async with limit:
             result = await coroutine
-        meter.update()
+        progress_bar.update()
         return result
 
     tasks = [asyncio.ensure_future(one(coroutine)) for coroutine in coroutines]
@@ -222,7 +222,7 @@ async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]], *, bar: str = ""
             coroutine.close()  # those that had not started
         raise
     finally:
-        meter.close()
+        progress_bar.close()
 
 
 async def _explain_split(environment: AsyncEnvironment, split: str, error: StatusError) -> None:
@@ -236,7 +236,7 @@ def _out_of_range(split: str, index: int, total: int) -> str:
     return f"indices holds {index}, but split {split!r} has {total} tasks, at 0 to {total - 1}."
 
 
-def _placed(task: Task, split: str, index: int) -> Task:
+def _with_position(task: Task, split: str, index: int) -> Task:
     if (task.split, task.index) == (split, index):  # nearly always; a copy costs as much as reading the task did
         return task
     return task.model_copy(update={"split": split, "index": index})

@@ -397,7 +397,7 @@ def _run_on_daemon_thread(work: Callable[[], None]) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def settle(error: Exception | None) -> None:
+    def set_outcome(error: Exception | None) -> None:
         if done.cancelled():
             return
         if error is None:
@@ -412,7 +412,7 @@ def _run_on_daemon_thread(work: Callable[[], None]) -> asyncio.Future[None]:
         except Exception as error:  # noqa: BLE001 - the top of a thread: whoever waits meets it
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has stopped, and nobody waits
-            loop.call_soon_threadsafe(settle, failure)
+            loop.call_soon_threadsafe(set_outcome, failure)
 
     threading.Thread(target=run, name="trl-bridge-record", daemon=True).start()
     return done
