@@ -119,6 +119,16 @@ def test_name_that_needs_no_change_means_itself_and_the_others_go_round_it():
     assert names("read", "read") == ["read", "read_2"]
 
 
+def test_tools_of_two_environments_differ_though_their_schemas_are_equal():
+    first, second = (adapter(ToolSpec(name="echo", input_schema=of("text"))).echo for _ in range(2))
+    assert dict(first) == dict(second)
+    assert first == first  # noqa: PLR0124 - what is compared is the comparison
+    assert first != second
+    assert not first == second  # noqa: SIM201 - likewise
+    assert [first, second].index(second) == 1
+    assert len({first, second}) == 2
+
+
 def test_arguments_without_keywords_are_those_of_the_signature_in_order():
     environment = adapter(ToolSpec(name="t", input_schema=of("a", "from")))
     for call in (environment.t, functools.partial(type(environment).t, environment)):

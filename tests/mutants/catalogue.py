@@ -561,13 +561,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _in(_BRIDGE, "rollout", "record"),
     ),
     Mutant(
-        f"{_EPISODE}: what was released while it opened stays",
-        "        if self.log.is_over:  # released while it opened",
-        "        if False:  # released while it opened",
-        "a session is left on the server",
-        _in(_BRIDGE, "rollout", "look_ahead", "servers"),
-    ),
-    Mutant(
         "trl_bridge/_rollout/slot: a prefetched episode of another task is taken",
         "ready.episode.task != task or ",
         "",
