@@ -34,6 +34,7 @@ _STOP_SECONDS = 30.0  # for a worker to delete its sessions, each of which has `
 _CONNECT_SECONDS = 10.0  # for a cluster's node to accept a connection
 _AGAIN_SECONDS = 0.5  # before a worker that can't be reached is tried again; its process takes longer to start
 _MOST_DEATHS = 3  # of workers that were playing one attempt: it may be what kills them
+_EXCERPT = 500  # characters of why Ray can't be used, as that its versions differ
 _MOST_BYTES = 100 * 1024  # of an argument that goes from process to process; Ray stores others, also on a disk
 
 
@@ -325,7 +326,10 @@ async def _connected(ray: Any, address: str | None, redactor: Redactor) -> Async
             # In a thread: it takes seconds, and sets handlers of signals in the main one.
             await anyio.to_thread.run_sync(_initialise, ray, address)
         except (OSError, RuntimeError, ValueError) as error:
-            raise ORSError(f"{no_cluster} ({one_line(error)}).") from None
+            if isinstance(error, ConnectionError):
+                raise ORSError(f"{no_cluster} ({one_line(error)}).") from None
+            where = "" if address is None else f" at {address!r}"
+            raise ORSError(f"Ray can't be used{where}: {one_line(error, _EXCERPT)}") from None
         yield
     finally:
         with anyio.CancelScope(shield=True):

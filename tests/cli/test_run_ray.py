@@ -260,6 +260,7 @@ def test_run_on_ray_as_json_is_one_object_also_where_ray_tells_of_a_worker_that_
         (["--workers", "2"], "give --ray, too"),
         (["--ray=ray://localhost:10001"], "Ray Client"),
         (["--ray=127.0.0.1:1"], "There is no Ray cluster at '127.0.0.1:1'"),
+        (["--ray=nonsense"], "Ray can't be used at 'nonsense'"),
     ],
 )
 @pytest.mark.usefixtures("folder")
