@@ -19,7 +19,8 @@ TESTS = ROOT / "tests"
 OTHER_FACES = {"trio", "blocking"}
 OTHER_FACES_EVERY = 5
 USES_TORCH = re.compile(
-    r"^from (training|benchmarks.fidelity) import|import torch|demo\._(model|measure|transcripts)|failures\.py|Qwen/",
+    r"^from ((bridge\.)?training|benchmarks.fidelity) import|"
+    r"import torch|demo\._(model|measure|transcripts)|failures\.py|Qwen/",
     re.MULTILINE,
 )
 FOLDERS = sorted({test.parent for test in TESTS.glob("*/test_*.py")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -145,28 +146,32 @@ def reward_text(reward: float) -> str:
 
 
 def _rows(figures: Figures) -> list[tuple[str, str]]:
+    spelt: dict[str, Callable[[Headline], list[tuple[str, str]]]] = {
+        "mean reward": _mean,
+        "coverage": _coverage,
+        "pass@1": partial(_passes, figures),
+        "broken by infrastructure": _broken,
+        "median episode": _seconds,
+    }
     rows: list[tuple[str, str]] = []
     for line in headline(figures):
-        rows += _SPELT.get(line.name, _plain)(figures, line)
+        rows += spelt.get(line.name, _plain)(line)
         if line.name == "calls":
             rows += [*_replies(figures), ("tokens", _tokens(figures))]
     return [(name, value) for name, value in rows if value]
 
 
-def _plain(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    del figures
+def _plain(line: Headline) -> list[tuple[str, str]]:
     return [(line.name, _number(line) + (f", {line.note}" if line.note else ""))]
 
 
-def _mean(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    del figures
+def _mean(line: Headline) -> list[tuple[str, str]]:
     value = "nothing was scored" if line.value is None else reward_text(line.value)
     interval = f"{' to '.join(map(reward_text, line.interval))}, clustered by task" if line.interval else ""
     return [(line.name, value), ("  95 %", interval), ("  unscored", line.unscored)]
 
 
-def _coverage(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    del figures
+def _coverage(line: Headline) -> list[tuple[str, str]]:
     return [(line.name, "" if line.value is None else f"{line.value:.0%} ({line.note})")]
 
 
@@ -186,22 +191,12 @@ def _passes(figures: Figures, line: Headline) -> list[tuple[str, str]]:
     ]
 
 
-def _seconds(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    del figures
+def _seconds(line: Headline) -> list[tuple[str, str]]:
     return [("seconds", "" if line.value is None else f"{line.value:.1f}, the {line.name}")]
 
 
-def _broken(figures: Figures, line: Headline) -> list[tuple[str, str]]:
-    return [("broken", f"{_number(line)} by the infrastructure, {line.note}")] if figures.broken else []
-
-
-_SPELT: dict[str, Callable[[Figures, Headline], list[tuple[str, str]]]] = {
-    "mean reward": _mean,
-    "coverage": _coverage,
-    "pass@1": _passes,
-    "broken by infrastructure": _broken,
-    "median episode": _seconds,
-}
+def _broken(line: Headline) -> list[tuple[str, str]]:
+    return [("broken", f"{_number(line)} by the infrastructure, {line.note}")] if line.value else []
 
 
 def _number(line: Headline) -> str:

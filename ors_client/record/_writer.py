@@ -21,7 +21,7 @@ from ors_client._http.redaction import Redactor
 from ors_client._types import JSONObject
 
 from . import _lines
-from ._models import EpisodeRecord, RunRecord, WordsRecord
+from ._models import EpisodeRecord, WordsRecord
 
 try:
     import fcntl
@@ -81,15 +81,6 @@ class RecordWriter:
             self._refer_to_images(fields, name, shared)
         self._write(shared, _lines.write("words", fields.pop("id"), fields))
 
-    def append_run(self, run: RunRecord) -> None:
-        """Write a run's settings, unless the file has them; its episodes write them too.
-
-        Raises:
-            OSError: The file can't be written.
-        """
-        fields = _fields(_writable(run, self._redactors))
-        self._write({("run", _lines.content_id(fields)): fields}, b"")
-
     def _refer_to_images(self, fields: JSONObject, name: str, shared: dict[tuple[str, str], JSONObject]) -> None:
         if fields.get(name):
             fields[name] = _lines.without_images(
@@ -107,8 +98,6 @@ class RecordWriter:
                 self._seen.catch_up(file)
                 missing = [key for key in shared if key not in self._seen.keys]
                 line = b"".join(_lines.write(*key, shared[key]) for key in missing) + line
-                if not line:
-                    return
                 if self._seen.torn:
                     line = b"\n" + line  # a crash left half a line, which would swallow this one
                 _write_all(file, line)

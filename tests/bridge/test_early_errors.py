@@ -90,3 +90,29 @@ def test_unknown_keyword_names_the_likely_one(given, message):
 def test_unset_target_says_that_a_variable_may_be_unset(target):
     with pytest.raises(ValueError, match=f"target is {target!r}.*may be unset"):
         OpenRewardSpec(target)
+
+
+@pytest.mark.parametrize(("tasks", "batch"), [(4, 4), (4, 2), (5, 4)])
+def test_check_lets_pass_what_fills_a_batch(make_spec, ours, tmp_path, tasks, batch):
+    from trl import GRPOConfig
+
+    spec = make_spec(ours.url, env_name="alpha", num_tasks=tasks)
+    spec.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=2 * batch, num_generations=2, **QUIET))
+
+
+def test_check_names_both_numbers_when_a_batch_can_not_be_filled(make_spec, ours, tmp_path):
+    from trl import GRPOConfig
+
+    spec = make_spec(ours.url, env_name="alpha", num_tasks=3)
+    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=8, num_generations=2, **QUIET)
+    with pytest.raises(ValueError, match=r"3 tasks.* 4 prompts"):
+        spec.check(args)
+
+
+def test_check_names_the_size_of_a_split_that_has_fewer_than_num_tasks(ours, make_spec, tmp_path):
+    from trl import GRPOConfig
+
+    spec = make_spec(ours.url, env_name="beta", num_tasks=99)
+    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=4, num_generations=2, **QUIET)
+    with pytest.raises(ValueError, match="num_tasks=99, but split 'train' has 10 tasks"):
+        spec.check(args)

@@ -4,12 +4,11 @@ import itertools
 import json
 import math
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from bridge.failed_rollouts import LOST, REWARDS, ROWS, STYLE, by_hand, lose, make_recording, step_policy, style
+from bridge.ranks import run_two_ranks
 from bridge.training import IGNORED
 
 from ors_client import RetryPolicy
@@ -142,18 +141,7 @@ def test_every_loss_learns_from_the_others_alone(failing, tmp_path, loss):
 @pytest.mark.slow
 def test_two_ranks_agree_on_who_failed_and_on_the_metrics(proxy, tmp_path):
     proxy.add(lose(REWARDS[1]))
-    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
-    options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-    script = Path(__file__).with_name("two_ranks_failed.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *options, script, proxy.url, tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_two_ranks("two_ranks_failed.py", proxy.url, tmp_path)
     ranks = [json.loads((tmp_path / f"seen-{rank}").read_text()) for rank in (0, 1)]
     # One group of eight: four on each rank, and one of the first rank's was lost in each batch.
     columns = [REWARDS, [float(row) for row in range(8)]]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from episodes import say
+from ranks import LAUNCH, run_two_ranks
 from servers import serve
 from training import IGNORED, make_trainer
 
@@ -31,18 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.timeout(240)
 def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually):
     with serve("openreward", "--env", "echo") as server:
-        options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
-        options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-        script = Path(__file__).with_name("two_ranks.py")
-        done = subprocess.run(
-            [sys.executable, "-m", "accelerate.commands.launch", *options, script, server.url, tmp_path],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        run_two_ranks("two_ranks.py", server.url, tmp_path)
         eventually(lambda: server.live() == [])
     assert {(tmp_path / f"world-{rank}").read_text() for rank in (0, 1)} == {"2 cpu:0"}
     steps = [entry for entry in json.loads((tmp_path / "log-0").read_text()) if "reward" in entry]
@@ -63,9 +53,7 @@ def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.timeout(240)
 def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually, ranks):
-    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
-    options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-    command = [sys.executable, *(["-m", "accelerate.commands.launch", *options] if ranks > 1 else [])]
+    command = LAUNCH if ranks > 1 else [sys.executable]
     script = Path(__file__).with_name("train_until_stopped.py")
     with serve("ours", "--env", "echo", "--num-tasks", "32", "--tool-seconds", "0.2") as server:
         with subprocess.Popen(

@@ -23,7 +23,6 @@ from trl_bridge._runtime.runtime import RuntimeHandle, connect
 from trl_bridge._settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
-QUIET = {"use_cpu": True, "bf16": False, "activation_checkpointing": False}
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -107,17 +106,6 @@ def test_spec_shows_neither_key_nor_secrets():
     shown = repr(vars(spec)) + repr(spec._handle.settings)
     assert "sk-key" not in shown
     assert "t-secret" not in shown
-
-
-@pytest.mark.filterwarnings("ignore:You are importing from 'trl.experimental'")
-def test_spec_has_the_parameters_of_the_one_it_replaces():
-    from trl.experimental.openreward import OpenRewardSpec as Theirs
-
-    ours, theirs = (inspect.signature(spec.__init__).parameters for spec in (OpenRewardSpec, Theirs))
-    for name, parameter in theirs.items():
-        assert ours[name].default == parameter.default
-        assert ours[name].kind == parameter.kind
-    assert all(ours[name].kind == inspect.Parameter.KEYWORD_ONLY for name in ours.keys() - theirs.keys())
 
 
 # --- The dataset
@@ -232,23 +220,6 @@ def test_manifest_tells_one_set_of_tasks_from_another(make_spec, ours):
         "tasks": [1, 0],
     }
     assert "sk-key" not in str(first.manifest)
-
-
-@pytest.mark.parametrize(("tasks", "batch"), [(4, 4), (4, 2), (5, 4)])
-def test_check_lets_pass_what_fills_a_batch(make_spec, ours, tmp_path, tasks, batch):
-    from trl import GRPOConfig
-
-    spec = make_spec(ours.url, env_name="alpha", num_tasks=tasks)
-    spec.check(GRPOConfig(str(tmp_path), per_device_train_batch_size=2 * batch, num_generations=2, **QUIET))
-
-
-def test_check_names_both_numbers_when_a_batch_can_not_be_filled(make_spec, ours, tmp_path):
-    from trl import GRPOConfig
-
-    spec = make_spec(ours.url, env_name="alpha", num_tasks=3)
-    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=8, num_generations=2, **QUIET)
-    with pytest.raises(ValueError, match=r"3 tasks.* 4 prompts"):
-        spec.check(args)
 
 
 # --- The tools
@@ -574,15 +545,6 @@ def test_attempts_are_as_many_as_the_policy_says(ours):
         with pytest.raises(Exception, match="502"):
             _ = spec.train_dataset
         assert proxy.count("GET", "/list_environments") == 1
-
-
-def test_check_names_the_size_of_a_split_that_has_fewer_than_num_tasks(ours, make_spec, tmp_path):
-    from trl import GRPOConfig
-
-    spec = make_spec(ours.url, env_name="beta", num_tasks=99)
-    args = GRPOConfig(str(tmp_path), per_device_train_batch_size=4, num_generations=2, **QUIET)
-    with pytest.raises(ValueError, match="num_tasks=99, but split 'train' has 10 tasks"):
-        spec.check(args)
 
 
 def test_toolset_that_the_server_refuses_is_an_error_before_training(proxy, make_spec):

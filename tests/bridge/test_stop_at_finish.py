@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ranks import run_two_ranks
 from training import END, IGNORED, call, from_trl, make_trainer
 
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
@@ -313,18 +312,7 @@ def test_first_batch_of_a_trainer_that_nobody_attached_is_as_before_and_a_warnin
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["each", "shared"])
 def test_ranks_whose_rollouts_end_at_different_times_get_their_own_turns(ours, tmp_path, engine):
-    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
-    options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-    script = Path(__file__).with_name("two_ranks_stop.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *options, script, ours.url, tmp_path, engine],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_two_ranks("two_ranks_stop.py", ours.url, tmp_path, engine)
     first, second = (json.loads((tmp_path / f"seen-{rank}").read_text()) for rank in (0, 1))
     # All of the first rank's end at once; of the second rank's, one goes on for two turns and one for three.
     assert first["calls"] == [1, 1, 1, 1]

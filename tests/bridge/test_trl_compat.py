@@ -4,6 +4,7 @@ The peer is the official server. Where both specs are asked the same, the same s
 the original needs its environment variables, ours none.
 """
 
+import inspect
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from training import END, IGNORED, call, from_trl, make_trainer
 
 from ors_client.record import read
 from trl_bridge import OpenRewardSpec
+from trl_bridge._datasets.tasks import RESERVED_COLUMNS
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
 
@@ -203,3 +205,23 @@ def test_trl_refuses_groups_of_one_as_ors_check_says(tmp_path):
         from_trl("GRPOConfig")(
             str(tmp_path), use_cpu=True, bf16=False, activation_checkpointing=False, num_generations=1
         )
+
+
+def test_spec_has_the_parameters_of_the_one_it_replaces():
+    from trl.experimental.openreward import OpenRewardSpec as Theirs
+
+    ours, theirs = (inspect.signature(spec.__init__).parameters for spec in (OpenRewardSpec, Theirs))
+    for name, parameter in theirs.items():
+        assert ours[name].default == parameter.default
+        assert ours[name].kind == parameter.kind
+    assert all(ours[name].kind == inspect.Parameter.KEYWORD_ONLY for name in ours.keys() - theirs.keys())
+
+
+def test_reserved_columns_cover_what_trl_passes_to_reward_functions():
+    from trl import GRPOTrainer
+
+    source = inspect.getsource(GRPOTrainer._calculate_rewards)
+    passed = {line.split('"')[1] for line in source.splitlines() if line.strip().startswith('reward_kwargs["')}
+    assert passed >= {"trainer_state", "log_extra", "log_metric", "environments"}
+    assert passed <= RESERVED_COLUMNS
+    assert {"prompts", "completions", "completion_ids"} <= RESERVED_COLUMNS
