@@ -102,8 +102,9 @@ class Limits:
         result_bytes: Of one answer, streamed or not, on the wire and decoded.
         events: Of one stream; a 64 MiB result in the official servers' chunks needs 16,384.
         items: Of all lists and objects in one answer, counted before it is parsed: each becomes an object of Python,
-            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000. Of tasks and splits
-            a twentieth, and one more for every 80 bytes, as each becomes a model.
+            many times as large as its text. A list of 5,000 tasks with 15 fields each has 80,000. Fewer where they
+            would take more than 40 bytes for each allowed item and eight times their text, as many small objects do.
+            Of tasks and splits a twentieth, and one more for every 80 bytes, as each becomes a model.
         escapes: Of backslashes in one answer, each of which is read by itself; four millions take a third of a second.
         blocks: In one answer, as each becomes a model.
         tools: In one list of tools.

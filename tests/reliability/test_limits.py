@@ -162,9 +162,16 @@ def test_packed_answer_is_refused_before_it_is_unpacked(ours: Server, backend: s
 
 _NESTED = [{"type": "tool_result", "tool_call_id": "", "blocks": [{}] * 90}] * 90
 
+
+def _object_of(keys: int) -> bytes:
+    return json.dumps({f"{i:x}": 1.5 for i in range(keys)}, separators=(",", ":")).encode()
+
+
 # As many as `Limits.items` and `Limits.result_bytes` allow, and yet more than their bytes are worth.
 COSTLY = {
     "tasks": ("/tasks", b'{"tasks":[' + b"{}," * 49_000 + b"{}]}", "items"),
+    "tasks_of_a_number": ("/tasks", b'{"tasks":[' + b'{"a":1},' * 49_000 + b"{}]}", "items"),
+    "keys_of_one_object": ("/list_environments", _object_of(99_000), "items"),
     "splits": ("/splits", b"[" + b'"a",' * 49_000 + b'"a"]', "items"),
     "halves": ("/list_environments", b'["' + rb"\ud83d" * (5 * MEGABYTE) + b'"]', "escapes"),
     "line_ends": ("/list_environments", b'["' + rb"\n" * (15 * MEGABYTE) + b'"]', "escapes"),
@@ -187,9 +194,15 @@ def test_answer_that_costs_more_than_its_bytes_is_refused_within_the_default_lim
             }[path]
             client._client._server._names.clear()
             proxy.add(Rule(None, path, ReplaceBody(body)))
-            with pytest.raises(LimitExceeded) as caught:
-                ask()
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitExceeded) as caught:
+                    ask()
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
     assert caught.value.limit == limit
+    assert peak < 10 * len(body) + 4 * MEGABYTE
 
 
 def test_list_of_5000_tasks_and_a_long_text_are_within_the_limits(ours: Server) -> None:
