@@ -25,7 +25,10 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
+    UnknownBlock,
 )
+
+from ._format import unwrap_native
 
 MessagePosition = Literal["system", "assistant", "result", "user"]
 
@@ -35,13 +38,16 @@ class Capabilities:
     """What a provider's messages can contain.
 
     Args:
+        name: The format's, by which it knows the blocks that it wrapped.
         images: The positions, besides user messages, where images may stand. From others they move to a user message.
         later_system: Whether a system message may stand after the start. If not, it becomes a user message that says
             what it was.
         mixed_results: Whether results and other blocks may stand in one message.
-        supports: Whether this block can be sent at all, in its right position. If not, text replaces it.
+        supports: Whether this block can be sent at all, in its right position. If not, text replaces it, as it does a
+            block that neither the standard nor the format knows.
     """
 
+    name: str
     images: frozenset[MessagePosition]
     later_system: bool
     mixed_results: bool
@@ -151,6 +157,8 @@ class _Normalizer:
     def _is_allowed(self, block: Block, position: MessagePosition) -> bool:
         if isinstance(block, TextBlock):
             return True
+        if isinstance(block, UnknownBlock):
+            return unwrap_native(self._capabilities.name, block) is not None
         if not self._capabilities.supports(block):
             return False
         if isinstance(block, ReasoningBlock | ToolCallBlock):

@@ -23,7 +23,6 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 
 from ._calls import arguments_object, call_block
@@ -119,11 +118,11 @@ def _supports_block(block: Block) -> bool:
         return block.mime_type in _IMAGE_TYPES
     if isinstance(block, ReasoningBlock):
         return bool(block.signature) and not is_signed_by_other_format(_NAME, block)
-    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
+    return True
 
 
 _CAPABILITIES = Capabilities(
-    images=frozenset({"result"}), later_system=False, mixed_results=True, supports=_supports_block
+    _NAME, images=frozenset({"result"}), later_system=False, mixed_results=True, supports=_supports_block
 )
 
 

@@ -25,7 +25,6 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 
 from ._calls import GENERATED_ID, arguments_object, call_block, tool_calls, tool_names_by_call_id
@@ -144,11 +143,11 @@ def _supports_block(block: Block) -> bool:
             return False
     if isinstance(block, ReasoningBlock):
         return format_detail(_NAME, block) is not None
-    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
+    return True
 
 
 _CAPABILITIES = Capabilities(
-    images=frozenset({"assistant"}), later_system=False, mixed_results=False, supports=_supports_block
+    _NAME, images=frozenset({"assistant"}), later_system=False, mixed_results=False, supports=_supports_block
 )
 
 

@@ -24,7 +24,6 @@ from ors_client._types import (
     ToolCallBlock,
     ToolOutput,
     ToolResultBlock,
-    UnknownBlock,
 )
 
 from ._calls import ToolCall, arguments_object, call_block, tool_calls, tool_result
@@ -140,12 +139,11 @@ _TURN_ROLES = {"user", "assistant"}
 
 
 def _supports_block(block: Block) -> bool:
-    if isinstance(block, ReasoningBlock):
-        return False
-    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
+    return not isinstance(block, ReasoningBlock)
 
 
 _CAPABILITIES = Capabilities(
+    _NAME,
     images=frozenset({"assistant", "result"}),
     later_system=False,
     mixed_results=False,

@@ -25,7 +25,6 @@ from ors_client._types import (
     ToolCallBlock,
     ToolResultBlock,
     ToolSpec,
-    UnknownBlock,
 )
 
 from ._calls import arguments_text, call_block
@@ -65,7 +64,7 @@ class OpenAIChat(Format):
         self._reasoning_field = reasoning_field
         self._reasoning_history = reasoning_history
         self._capabilities = Capabilities(
-            images=frozenset(), later_system=True, mixed_results=False, supports=self._supports_block
+            _NAME, images=frozenset(), later_system=True, mixed_results=False, supports=self._supports_block
         )
 
     @property
@@ -107,9 +106,9 @@ class OpenAIChat(Format):
         return [_part(block) for block in normalize_content(blocks, self._capabilities)]
 
     def _supports_block(self, block: Block) -> bool:
-        if isinstance(block, ReasoningBlock):
-            return self._reasoning_field is not None or bool(_reasoning_fields(block))
-        return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
+        if not isinstance(block, ReasoningBlock):
+            return True
+        return self._reasoning_field is not None or bool(_reasoning_fields(block))
 
     def _write(self, messages: Sequence[Message]) -> list[JSONObject]:
         written: list[JSONObject] = []

@@ -22,7 +22,6 @@ from ors_client._types import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 
 from ._calls import arguments_text, call_block
@@ -136,12 +135,11 @@ class OpenAIResponses(Format):
 
 
 def _supports_block(block: Block) -> bool:
-    if isinstance(block, ReasoningBlock):
-        return bool(_own_detail(block).get("id"))
-    return not isinstance(block, UnknownBlock) or unwrap_native(_NAME, block) is not None
+    return not isinstance(block, ReasoningBlock) or bool(_own_detail(block).get("id"))
 
 
 _CAPABILITIES = Capabilities(
+    _NAME,
     images=frozenset({"system", "result"}),
     later_system=True,
     mixed_results=False,
