@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import anyio
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperCommand
 
-from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef, formats
+from ors_client import AsyncClient, AsyncEnvironment, ORSError, TaskRef
 from ors_client._http.credentials import Secrets
 from ors_client.evaluation import (
     Budget,
     ChatModel,
     ModelRefused,
+    Plan,
     Rules,
     SettingsDiffer,
-    check_settings,
-    describe_run,
-    evaluate,
-    evaluate_on_ray,
-    remaining,
+    make_plan,
 )
+from ors_client.evaluation._evaluate import play_plan
 from ors_client.evaluation._progress import so_far
+from ors_client.evaluation._ray import play_plan_on_ray
 from ors_client.evaluation._ray_driver import import_ray
-from ors_client.record import EpisodeRecord, RunRecord
+from ors_client.evaluation._shard import Shard
+from ors_client.record import EpisodeRecord
 from ors_client.report import Figures, summarise, write_report
 
 from .command import INTERRUPTED, PROBLEMS, show_failure
@@ -43,11 +43,11 @@ from .json_input import read_json
 from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
 from .output import err, one_line, out, printable, show_error, show_json, show_note
 from .signals import run_until_signal
-from .task_selection import TaskSelection, with_specifications
+from .task_selection import TaskSelection, read_shard, specifications
 
 _BUDGET = "When an episode is cut"
 _MODEL = "The model"
-_RAY = "On several machines"
+_MACHINES = "On several machines"
 
 
 class RunCommand(TyperCommand):
@@ -165,8 +165,14 @@ def run(
         int, typer.Option("--concurrency", "-c", min=1, metavar="N", help="How many episodes run together.")
     ] = 8,
     record: Annotated[
-        Path, typer.Option("--record", metavar="FILE", help="Gets a line for each episode; run again, it goes on.")
-    ] = Path("episodes.jsonl"),
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Gets a line for each episode; run again, it goes on. Left out, episodes.jsonl, or of a shard "
+            "episodes-2-of-8.jsonl.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="The page; left out, beside the record.")
     ] = None,
@@ -186,13 +192,22 @@ def run(
         float | None,
         typer.Option("--max-seconds", min=0.1, metavar="SECONDS", help="In all.", rich_help_panel=_BUDGET),
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="Play the I-th of N parts, from 1; `slurm` takes both from a job array.",
+            rich_help_panel=_MACHINES,
+        ),
+    ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
             "--ray",
             metavar="[ADDRESS]",
             help="Play on Ray: on the cluster at ADDRESS, else on the one that Ray finds, else on this machine.",
-            rich_help_panel=_RAY,
+            rich_help_panel=_MACHINES,
         ),
     ] = None,
     workers: Annotated[
@@ -202,7 +217,7 @@ def run(
             min=1,
             metavar="N",
             help="Processes that play --concurrency episodes each; left out, one a node.",
-            rich_help_panel=_RAY,
+            rich_help_panel=_MACHINES,
         ),
     ] = None,
     force: Annotated[
@@ -217,20 +232,24 @@ def run(
     """
     make_player = _model(model, base_url, model_key, parameter, timeout=model_timeout, attempts=model_attempts)
     player = _made(make_player)
+    part = None if shard is None else read_shard(shard, os.environ)
     evaluation = _Evaluation(
         options,
         player,
-        record,
+        record or Path("episodes.jsonl" if part is None else "episodes-{}-of-{}.jsonl".format(*part)),
         make_player=make_player,
         ray=ray,
         workers=workers,
-        budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
+        rules=Rules(
+            budget=Budget(turns=max_turns, tokens=max_tokens, seconds=max_seconds),
+            reasoning_history=reasoning_history.value,
+            accept_truncated=accept_truncated,
+            toolset=toolset,
+        ),
         selection=TaskSelection.of(split=split, start=start, num_tasks=num_tasks, path=tasks, shuffle=shuffle),
         attempts=attempts,
         concurrency=concurrency,
-        reasoning_history=reasoning_history.value,
-        accept_truncated=accept_truncated,
-        toolset=toolset,
+        shard=part,
         secrets=read_secrets(options, secret, secret_hosts),
         retry_failed=retry_failed,
         force=force,
@@ -248,28 +267,6 @@ def run(
     return PROBLEMS if figures is not None and figures.broken else 0
 
 
-class _Settings(TypedDict):
-    """What an evaluation takes, wherever it is played."""
-
-    record: Path
-    attempts: int
-    concurrency: int
-    budget: Budget
-    reasoning_history: formats.ReasoningHistory
-    accept_truncated: bool
-    toolset: str | None
-    secrets: Secrets | None
-    target: str
-    hide: list[str]
-    retry_failed: bool
-    run: RunRecord
-    force: bool
-    on_episode: Callable[[EpisodeRecord], None]
-    progress: bool
-    passing: float
-    unscored: float | None
-
-
 @dataclass(kw_only=True)
 class _Evaluation:
     """An evaluation from the command's options to its record."""
@@ -280,13 +277,11 @@ class _Evaluation:
     make_player: Callable[[], ChatModel]
     ray: str | None
     workers: int | None
-    budget: Budget
+    rules: Rules
     selection: TaskSelection
     attempts: int
     concurrency: int
-    reasoning_history: formats.ReasoningHistory
-    accept_truncated: bool
-    toolset: str | None
+    shard: Shard | None
     secrets: Secrets | None
     retry_failed: bool
     force: bool
@@ -336,92 +331,67 @@ class _Evaluation:
             environment = client.environment(self.options.env, variant=self.options.variant)
             name = self.environment = await self.options.exact_name(client)
             tasks, self.notes = await self.selection.tasks(environment, name)
-            run = await self._settings(environment, len(tasks), client.layout.sessions)
-            todo = self._remaining(tasks, name)
-            specified = await with_specifications(environment, tasks) if todo else tasks
-            with _progress(name, todo, unscored=self.unscored, quiet=self.options.as_json) as on_episode:
-                settings: _Settings = {
-                    "record": self.record,
-                    "attempts": self.attempts,
-                    "concurrency": self.concurrency,
-                    "budget": self.budget,
-                    "reasoning_history": self.reasoning_history,
-                    "accept_truncated": self.accept_truncated,
-                    "toolset": self.toolset,
-                    "secrets": self.secrets,
-                    "target": client.layout.sessions,
-                    "hide": self.options.credentials,
-                    "retry_failed": self.retry_failed,
-                    "run": run,
-                    "force": self.force,
-                    "on_episode": on_episode,
-                    "progress": False,
-                    "passing": self.passing,
-                    "unscored": self.unscored,
-                }
+            plan = await self._plan(environment, tasks, client.layout.sessions)
+            todo = list(dict.fromkeys(task for task, _ in plan.attempts))
+            plan.specs.update(await specifications(environment, todo))
+            with (
+                _progress(name, len(plan.attempts), unscored=self.unscored, quiet=self.options.as_json) as on_episode,
+                plan.playing(on_episode=on_episode),
+            ):
                 if self.ray is None:
                     async with self.player:
-                        self.figures = await evaluate(environment, specified, self.player, **settings)
+                        await play_plan(plan, environment, self.player)
                 else:
                     with contextlib.redirect_stdout(sys.stderr):  # what Ray prints there is not the command's answer
-                        self.figures = await evaluate_on_ray(
+                        await play_plan_on_ray(
+                            plan,
                             self.options.client_factory(EPISODE_TIMEOUT),
-                            specified,
                             self.make_player,
                             environment=self.options.env,
                             variant=self.options.variant,
                             workers=self.workers,
                             address=self.ray or None,
+                            hide=[*self.player.secrets, *self.options.credentials],
                             on_leaked=self._add_leaked,
-                            **settings,
                         )
+            self.figures = await plan.figures()
 
     def _add_leaked(self, sessions: int) -> None:
         self.leaked += sessions
 
-    async def _settings(self, environment: AsyncEnvironment, num_tasks: int, target: str) -> RunRecord:
-        """Return what the record will say of the settings; note how they differ from those that it says already.
+    async def _plan(self, environment: AsyncEnvironment, tasks: list[TaskRef], target: str) -> Plan:
+        """Return what is left to play; show what should be known of it.
 
         Raises:
-            Misuse: They differ in what shapes an episode.
+            Misuse: The record holds episodes with settings that differ in what shapes an episode.
         """
-        run = await describe_run(
-            environment,
-            self.player,
-            rules=Rules(
-                budget=self.budget,
-                reasoning_history=self.reasoning_history,
-                accept_truncated=self.accept_truncated,
-                toolset=self.toolset,
-            ),
-            target=target,
-            noted={
-                "num_tasks": num_tasks,
-                "attempts": self.attempts,
-                "concurrency": self.concurrency,
-                **({} if self.ray is None else {"workers": self.workers}),
-            },
-        )
         try:
-            self.notes += check_settings(self.record, run, force=self.force)
+            plan = await make_plan(
+                environment,
+                tasks,
+                self.player,
+                record=self.record,
+                rules=self.rules,
+                attempts=self.attempts,
+                concurrency=self.concurrency,
+                secrets=self.secrets,
+                target=target,
+                hide=self.options.credentials,
+                retry_failed=self.retry_failed,
+                force=self.force,
+                shard=self.shard,
+                passing=self.passing,
+                unscored=self.unscored,
+                noted={} if self.ray is None else {"workers": self.workers},
+            )
         except SettingsDiffer as error:
             raise Misuse(
                 f"{str(self.record)!r} has episodes with other settings: {'; '.join(error.differences)}. Name another "
                 "--record, or go on with --force."
             ) from None
-        return run
-
-    def _remaining(self, tasks: list[TaskRef], environment: str) -> int:
-        todo = remaining(
-            tasks,
-            self.record,
-            environment=environment,
-            model=self.player.name,
-            attempts=self.attempts,
-            retry_failed=self.retry_failed,
-        )
-        self.requested = len(tasks) * self.attempts
-        self.recorded = self.requested - len(todo)
+        self.requested = plan.requested
+        self.recorded = plan.requested - len(plan.attempts)
+        self.notes += plan.notes
         if self.recorded:
             self.notes.append(
                 f"{self.recorded} of {self.requested} episodes are in {str(self.record)!r} already and are not played "
@@ -429,7 +399,7 @@ class _Evaluation:
             )
         for note in self.notes if not self.options.as_json else ():
             show_note(note)
-        return len(todo)
+        return plan
 
 
 def _report(evaluation: _Evaluation, page: Path | None) -> Figures | None:

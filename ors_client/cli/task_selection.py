@@ -1,8 +1,13 @@
-"""Which tasks of an environment are played: a part of a split, or those that a file names, in order or shuffled."""
+"""Which tasks of an environment are played: a part of a split, or those that a file names, in order or shuffled.
+
+And which of several machines' parts it is that is played here.
+"""
 
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +15,15 @@ import anyio
 
 from ors_client import AsyncEnvironment, Limits, ORSError, Task, TaskRef
 from ors_client._shared.task_file import TaskFile, read_task_file
+from ors_client._types import JSONObject
+from ors_client.evaluation._shard import Shard
 
 from .options import Misuse
 
 _DESCRIBED = 1000  # tasks that are asked for their specifications: some servers are asked for one by one
 _AT_A_TIME = 8
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+_ARRAY = tuple(f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "COUNT"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +113,10 @@ class TaskSelection:
         return indices[: self.num_tasks], notes
 
 
-async def with_specifications(
-    environment: AsyncEnvironment, tasks: list[TaskRef]
-) -> list[TaskRef] | list[TaskRef | Task]:
-    """Return the tasks with their specifications, for the record; as they are where that would take long."""
-    if len(tasks) > _DESCRIBED:
-        return tasks
+async def specifications(environment: AsyncEnvironment, tasks: list[TaskRef]) -> dict[TaskRef, JSONObject]:
+    """Return what the tasks of a split are, for the record; of none where that would take long."""
+    if not tasks or len(tasks) > _DESCRIBED:
+        return {}
     first, last = (end(task.index for task in tasks) for end in (min, max))
     found: dict[int, Task] = {}
     try:
@@ -129,4 +136,39 @@ async def with_specifications(
                     group.start_soon(fetch, task)
     except* ORSError:
         pass  # it does not keep them from being played
-    return [found.get(task.index, task) for task in tasks]
+    return {task: found[task.index].spec for task in tasks if task.index in found}
+
+
+def read_shard(text: str, variables: Mapping[str, str]) -> Shard:
+    """Return which part is played here, of how many.
+
+    Args:
+        text: As the option has it: `2/8`, or `slurm`.
+        variables: The environment's.
+
+    Raises:
+        Misuse: There is no such part, or no job array with consecutive numbers.
+    """
+    if text == "slurm":
+        return _shard_of_array(variables)
+    found = _SHARD.fullmatch(text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise Misuse(f"A shard is written 2/8, the second of eight parts, or slurm: not {text!r}.")
+    return int(found[1]), int(found[2])
+
+
+def _shard_of_array(variables: Mapping[str, str]) -> Shard:
+    missing = [name for name in _ARRAY if not variables.get(name, "").isdecimal()]
+    if missing:
+        raise Misuse(
+            f"--shard slurm reads the variables of a job array, and has no number in {', '.join(missing)}. Start it by "
+            "`sbatch --array=1-8`, or write the part, as --shard 2/8."
+        )
+    number, first, last, count = (int(variables[name]) for name in _ARRAY)
+    if last - first + 1 != count or not first <= number <= last:
+        # Of ids with gaps, some would be beyond the count, and their parts nobody's.
+        raise Misuse(
+            f"--shard slurm needs a job array without gaps; this one has {count} tasks from {first} to {last}, and "
+            f"this is {number}. Start it by `sbatch --array=1-{count}`, or write the part, as --shard 2/{count}."
+        )
+    return number - first + 1, count

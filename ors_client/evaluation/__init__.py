@@ -9,13 +9,14 @@ async with AsyncClient(url) as client:
 """
 
 from ._budget import Budget
-from ._evaluate import evaluate, remaining
+from ._evaluate import evaluate
 from ._model import ChatModel, ConversationRefused, ModelError, ModelRefused, Reply
+from ._plan import Plan, make_plan
 from ._ray import evaluate_on_ray
 from ._ray_driver import WorkerDied
 from ._requests import requests
 from ._rules import Rules
-from ._run import SettingsDiffer, check_settings, describe_run
+from ._run import SettingsDiffer
 
 __all__ = [
     "Budget",
@@ -23,14 +24,13 @@ __all__ = [
     "ConversationRefused",
     "ModelError",
     "ModelRefused",
+    "Plan",
     "Reply",
     "Rules",
     "SettingsDiffer",
     "WorkerDied",
-    "check_settings",
-    "describe_run",
     "evaluate",
     "evaluate_on_ray",
-    "remaining",
+    "make_plan",
     "requests",
 ]

@@ -8,17 +8,20 @@ from collections.abc import Callable, Collection, Sequence
 
 from ors_client._client import AsyncClient
 from ors_client._http.credentials import Secrets, secret_values
+from ors_client._http.redaction import get_logger
 from ors_client._types import Task, TaskRef
 from ors_client.formats import ReasoningHistory
-from ors_client.record import EpisodeRecord, RunRecord
+from ors_client.record import EpisodeRecord
 from ors_client.report import Figures
 
 from ._budget import Budget
-from ._evaluate import planned
 from ._model import ChatModel
+from ._plan import Plan, make_plan
 from ._ray_driver import RayWorkers, import_ray
 from ._ray_worker import WorkerSettings
 from ._rules import Rules
+
+logger = get_logger(__name__)
 
 
 async def evaluate_on_ray(
@@ -41,8 +44,8 @@ async def evaluate_on_ray(
     target: str | None = None,
     hide: Collection[str] = (),
     retry_failed: bool = False,
-    run: RunRecord | None = None,
     force: bool = False,
+    shard: tuple[int, int] | None = None,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
     on_leaked: Callable[[int], None] | None = None,
     progress: bool | None = None,
@@ -74,8 +77,8 @@ async def evaluate_on_ray(
         target: The server's address, as the record names it; `None` is where the client has its sessions.
         hide: Further keys that the record must not show; keys of the client are among them.
         retry_failed: As there.
-        run: As there.
         force: As there.
+        shard: As there.
         on_episode: As there.
         on_leaked: Called with how many sessions a worker left on the server: those that it could not delete, or that
             were under way when it died.
@@ -101,20 +104,18 @@ async def evaluate_on_ray(
     if workers is not None and workers < 1:
         raise ValueError(f"At least one worker plays, not {workers!r}.")
     _check_factories(client, model)
-    rules = Rules(
-        budget=budget or Budget(),
-        reasoning_history=reasoning_history,
-        accept_truncated=accept_truncated,
-        toolset=toolset,
-    )
     mine, player = client(), model()
-    async with (
-        mine,
-        planned(
+    async with mine:
+        plan = await make_plan(
             mine.environment(environment, variant=variant),
             tasks,
             player,
-            rules=rules,
+            rules=Rules(
+                budget=budget or Budget(),
+                reasoning_history=reasoning_history,
+                accept_truncated=accept_truncated,
+                toolset=toolset,
+            ),
             record=record,
             attempts=attempts,
             concurrency=concurrency,
@@ -122,28 +123,58 @@ async def evaluate_on_ray(
             target=mine.layout.sessions if target is None else target,
             hide=hide,
             retry_failed=retry_failed,
-            run=run,
             force=force,
-            on_episode=on_episode,
-            progress=progress,
+            shard=shard,
             passing=passing,
             unscored=unscored,
             noted={"workers": workers},
-        ) as plan,
-    ):
-        on_ray = RayWorkers(
-            settings=WorkerSettings(
-                client=client, model=model, environment=environment, variant=variant, rules=rules, secrets=secrets
-            ),
-            count=workers,
-            concurrency=concurrency,
-            address=address,
-            hide=[*player.secrets, *secret_values(secrets), *hide],
-            on_leaked=on_leaked or (lambda _: None),
         )
-        if plan.attempts:
-            await on_ray.play(plan.attempts, plan.finish)
+        for note in plan.notes:
+            logger.info("Other episodes of %s: %s.", record, note)
+        with plan.playing(on_episode=on_episode, progress=progress):
+            await play_plan_on_ray(
+                plan,
+                client,
+                model,
+                environment=environment,
+                variant=variant,
+                workers=workers,
+                address=address,
+                hide=[*player.secrets, *hide],
+                on_leaked=on_leaked,
+            )
     return await plan.figures()
+
+
+async def play_plan_on_ray(
+    plan: Plan,
+    client: Callable[[], AsyncClient],
+    model: Callable[[], ChatModel],
+    *,
+    environment: str | None,
+    variant: str | None,
+    workers: int | None,
+    address: str | None,
+    hide: Collection[str],
+    on_leaked: Callable[[int], None] | None,
+) -> None:
+    """Let workers on Ray play what a plan has left. The arguments are those of `evaluate_on_ray`.
+
+    `hide` is what Ray must not be shown of this program's command line: the model's keys, too.
+    """
+    if not plan.attempts:
+        return
+    on_ray = RayWorkers(
+        settings=WorkerSettings(
+            client=client, model=model, environment=environment, variant=variant, rules=plan.rules, secrets=plan.secrets
+        ),
+        count=workers,
+        concurrency=plan.concurrency,
+        address=address,
+        hide=[*secret_values(plan.secrets), *hide],
+        on_leaked=on_leaked or (lambda _: None),
+    )
+    await on_ray.play(plan.attempts, plan.finish)
 
 
 def _check_factories(client: object, model: object) -> None:

@@ -23,7 +23,8 @@ from ors_client._errors import ORSError, one_line
 from ors_client._http.redaction import Redactor, get_logger
 from ors_client.record import EpisodeRecord
 
-from ._ray_worker import Attempt, Outcome, Stopped, Worker, WorkerSettings
+from ._ray_worker import Outcome, Stopped, Worker, WorkerSettings
+from ._shard import Attempt
 
 logger = get_logger(__name__)
 

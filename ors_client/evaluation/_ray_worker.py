@@ -18,14 +18,13 @@ import anyio
 from ors_client._client import AsyncClient
 from ors_client._errors import one_line
 from ors_client._http.credentials import Secrets
-from ors_client._types import TaskRef
 from ors_client.record import EpisodeRecord
 
 from ._episode import play
 from ._model import ChatModel
 from ._rules import Rules
+from ._shard import Attempt
 
-Attempt = tuple[TaskRef, int]
 Outcome = tuple[Attempt, EpisodeRecord | Exception]
 
 _GATHER_SECONDS = 0.02  # in which other episodes may end and go to the driver with the first

@@ -7,16 +7,15 @@ two settings at once; what only explains figures, as the server's address, may d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 
 from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError
 from ors_client._shared.versions import known_versions
 from ors_client._types import JSONObject, JSONValue
-from ors_client.record import RunRecord, runs
+from ors_client.record import RunRecord
 
 from ._model import ChatModel
 from ._rules import Rules
@@ -78,11 +77,14 @@ async def describe_run(
     )
 
 
-def check_settings(record: str | os.PathLike[str], run: RunRecord, *, force: bool = False) -> list[str]:
+def check_settings(
+    record: str | os.PathLike[str], before: Iterable[RunRecord], run: RunRecord, *, force: bool = False
+) -> list[str]:
     """Compare a run's settings with those of the same environment and model that a record holds.
 
     Args:
-        record: The file; it need not be there.
+        record: The file.
+        before: The settings that it holds.
         run: What is about to be played.
         force: Whether differing settings are returned instead of raised.
 
@@ -92,16 +94,10 @@ def check_settings(record: str | os.PathLike[str], run: RunRecord, *, force: boo
     Raises:
         SettingsDiffer: The settings that shape an episode differ.
     """
-    if not Path(record).exists():
-        return []
-    before = [
-        other
-        for other in runs(record)
-        if (other.kind, other.environment, other.model) == (run.kind, run.environment, run.model)
-    ]
+    before = [other for other in before if other.kind == run.kind]
     shaping = _differences(before, run, _shaping)
     if shaping and not force:
-        raise SettingsDiffer(str(record), shaping)
+        raise SettingsDiffer(os.fspath(record), shaping)
     return [*shaping, *_differences(before, run, _explaining)]
 
 

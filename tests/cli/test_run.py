@@ -15,7 +15,7 @@ from terminal import Terminal
 
 from fixtures.proxy import FaultProxy, HtmlPage, Rule
 from ors_client import AsyncClient, TaskRef
-from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, remaining, requests
+from ors_client.evaluation import Budget, ChatModel, ModelError, evaluate, make_plan, requests
 from ors_client.record import RecordWriter, read, runs
 
 ECHO = "echoenvironment"
@@ -474,10 +474,15 @@ def test_interrupted_run_leaves_no_session_and_a_record_to_go_on_with(echo_serve
 # --- From Python -----------------------------------------------------------------------------------------------------
 
 
-def test_remaining_asks_for_every_task_once_before_any_twice(tmp_path):
+def test_plan_asks_for_every_task_once_before_any_twice(echo_server, model, tmp_path):
     tasks = [TaskRef("train", 0), TaskRef("train", 1)]
-    todo = remaining(tasks, tmp_path / "none.jsonl", environment=ECHO, model="m", attempts=2)
-    assert todo == [(tasks[0], 0), (tasks[1], 0), (tasks[0], 1), (tasks[1], 1)]
+
+    async def plan():
+        async with AsyncClient(echo_server.url) as client:
+            record = tmp_path / "none.jsonl"
+            return await make_plan(client.environment(), tasks, ChatModel("m", model.url), record=record, attempts=2)
+
+    assert anyio.run(plan).attempts == [(tasks[0], 0), (tasks[1], 0), (tasks[0], 1), (tasks[1], 1)]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
