@@ -84,10 +84,11 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
-	@echo "installing what .[$*] needs into $(VENV); the first time, this takes some minutes"
+	@echo "installing the dependency group $* into $(VENV); the first time, this takes some minutes"
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input -q 'pip>=25.1'  # older ones know no groups
 	@log=$(VENV)/install.log; seconds=0; \
 	PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
-		-e '.[$*]' >$$log 2>&1 & pip=$$!; \
+		-e . --group '$*' >$$log 2>&1 & pip=$$!; \
 	trap 'kill $$pip 2>/dev/null; exit 130' INT TERM; \
 	while sleep 1; kill -0 $$pip 2>/dev/null; do \
 		seconds=$$((seconds + 1)); \

@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import HeaderParser
@@ -35,6 +37,18 @@ def test_wheel_holds_only_the_two_packages(wheel):
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
 
+def test_source_distribution_holds_only_what_the_wheel_is_built_from(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    [path] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    strays = {name for name in files if name.split("/")[0] not in PACKAGES}
+    # hatchling adds the last two by itself.
+    assert strays == {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO"} | (strays & {".gitignore"})
+    assert not {name for name in files if name.endswith((".pyc", ".log", ".jsonl"))}
+
+
 def test_wheel_holds_every_module_and_style_sheet_of_the_packages(wheel):
     paths = (path for package in PACKAGES for kind in ("*.py", "*.css") for path in (ROOT / package).rglob(kind))
     files = {path.relative_to(ROOT).as_posix() for path in paths}
@@ -56,7 +70,13 @@ def test_wheel_needs_only_what_a_client_needs(metadata):
     assert names == {"aiohttp", "anyio", "httpx", "httpx-sse", "pydantic"}
 
 
+def test_wheel_offers_the_extras_of_users_alone(metadata):
+    assert set(metadata.get_all("Provides-Extra", [])) == {"cli", "ray", "trl"}
+
+
 def test_torch_is_pinned_wherever_it_is_required(metadata):
-    torch = [line for line in metadata.get_all("Requires-Dist", []) if re.match(r"torch\b", line)]
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    required = [line for group in groups.values() for line in group if isinstance(line, str)]
+    torch = [line for line in [*required, *metadata.get_all("Requires-Dist", [])] if re.match(r"torch\b", line)]
     assert torch
-    assert all(re.match(r"torch==\d+\.\d+\.\d+;", line) for line in torch)
+    assert all(re.fullmatch(r"torch==\d+\.\d+\.\d+", line) for line in torch)
