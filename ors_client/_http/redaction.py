@@ -93,6 +93,14 @@ def get_logger(name: str) -> logging.Logger:
     return logger
 
 
+for _library in (
+    "aiohttp.client",
+    "httpx",
+    *(f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")),
+):
+    get_logger(_library)  # at DEBUG they show the headers of answers
+
+
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     """A hidden value, and what is looked for in a text on its account.

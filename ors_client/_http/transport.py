@@ -8,6 +8,7 @@ connections are made.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -38,12 +39,13 @@ from .backends import HTTPResponse, Timing, content_coding, describe, foreign_er
 from .cancellation import run_shielded
 from .deadline import Deadline, Loop
 from .pool import MakeTransport, Pool
-from .redaction import Redactor
+from .redaction import Redactor, get_logger
 from .sse import read_events
 from .urls import Target, follow
 
 T = TypeVar("T")
 
+_logger = get_logger("ors_client.http")
 _ERROR_BODY = 64 * 2**10  # bytes of an error's body that are read: enough for a traceback
 _EXCERPT_SECONDS = 1.0  # for it to come
 _LATE_EXCERPT_SECONDS = 0.5  # for it to come where the limit on the attempt has run out meanwhile
@@ -201,6 +203,7 @@ class Transport:
             if on_capacity_error is not None and result.status == 429:
                 on_capacity_error()
             delay = retry_state.after(result, now=loop.now(), started=started)
+            self._log_repetition(operation, result, resumed=started, delay=delay)
             if times is not None and not result.delivered:
                 if result.status is None:
                     times.connecting += delay
@@ -225,6 +228,7 @@ class Transport:
                 try:
                     return await self._read(operation, response, stream, deadline)
                 finally:
+                    self._log_answer(operation, response.status, loop.now() - deadline.began)
                     if not response.ended:
                         await _close(response)
             except foreign_errors() as error:
@@ -369,6 +373,23 @@ class Transport:
     def _with_location(self, error: ORSError, operation: Operation[Any]) -> ORSError:
         """Add the place to an error, which most who raise one do not know, and keep keys and secrets out of it."""
         return error.at(url=self._address(operation), session_id=operation.session_id, show=self.show)
+
+    # --- Log ---------------------------------------------------------------------------------------------------------
+
+    def _log_answer(self, operation: Operation[Any], status: int, seconds: float) -> None:
+        level = logging.DEBUG if operation.is_upkeep else logging.INFO
+        if _logger.isEnabledFor(level):
+            url = self._address(operation)
+            session = f" (session {operation.session_id})" if operation.is_upkeep else ""
+            _logger.log(level, "%s %s %d in %.3f s%s", operation.method, url, status, seconds, session)
+
+    def _log_repetition(
+        self, operation: Operation[Any], failure: FailedAttempt, *, resumed: bool, delay: float
+    ) -> None:
+        if _logger.isEnabledFor(logging.DEBUG):
+            what = "is resumed" if resumed else "is sent again"
+            session = f" of session {operation.session_id}" if operation.session_id else ""
+            _logger.debug("%s%s %s in %.3f s: %s", operation.name, session, what, delay, failure.reason)
 
     # --- Outcomes ----------------------------------------------------------------------------------------------------
 

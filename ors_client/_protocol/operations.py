@@ -40,6 +40,8 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
+_UPKEEP = frozenset({"/ping", "/delete", "/delete_session"})
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -139,6 +141,11 @@ class Operation(Generic[Result_co]):
         An episode that begins is another matter: its sign is what the standard says.
         """
         return self.idempotent and self.parse is responses.nothing
+
+    @property
+    def is_upkeep(self) -> bool:
+        """Whether it keeps a session or ends it, of which a program need not know."""
+        return self.path in _UPKEEP
 
     @property
     def session_id(self) -> str | None:

@@ -1,12 +1,13 @@
 """The commands of `ors`, in the order of its help. What they share is in `command`."""
 
+import logging
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from .check import check
-from .command import command
+from .command import command, log_shown
 from .compare import compare_records
 from .export import export
 from .listing import envs, prompt, splits, tasks, tools
@@ -33,11 +34,18 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way
 
 @app.callback()
 def options(
+    context: typer.Context,
     _version: Annotated[  # noqa: FBT002 - typer's way
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and end.")
     ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, help="Show each request; twice: retries, pings and deletions too."),
+    ] = 0,
 ) -> None:
     """Take the options that stand before a command."""
+    if verbose:
+        context.with_resource(log_shown(logging.INFO if verbose == 1 else logging.DEBUG))
 
 
 app.command()(command(check))

@@ -107,6 +107,25 @@ class _Notes(logging.Handler):
 
 
 @contextlib.contextmanager
+def log_shown(level: int) -> Generator[None]:
+    """Show what both packages log from `level` on, on standard error; warnings are shown as notes without this."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)
+    loggers = [logging.getLogger(name) for name in ("ors_client", "trl_bridge")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(before)
+
+
+@contextlib.contextmanager
 def _notes_shown() -> Generator[None]:
     """Show the client's warnings in the command's own form."""
     logger, handler = logging.getLogger("ors_client"), _Notes()

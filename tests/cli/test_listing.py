@@ -149,3 +149,13 @@ def test_rows_in_a_pipe_are_not_folded(ors, ours):
     said = ors("tools", ours.url, "--env", "schemasenvironment").stdout
     row = next(line for line in said.splitlines() if line.startswith("edit "))
     assert row.endswith("the last one wins.")
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--verbose", False), ("-vv", True)])
+def test_verbose_command_shows_its_requests_on_standard_error(ors, ours, option, shown):
+    result = ors(option, "prompt", ours.url, "--env", "echoenvironment")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"POST http\S+/create 200 in \d", result.stderr)
+    assert bool(re.search(r"/delete 200 in .*\(session ", result.stderr)) is shown
+    assert "200 in" not in result.stdout
+    assert "200 in" not in ors("prompt", ours.url, "--env", "echoenvironment").stderr
