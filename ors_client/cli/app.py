@@ -11,6 +11,7 @@ from .command import command, log_shown
 from .compare import compare_records
 from .export import export
 from .listing import envs, prompt, splits, tasks, tools
+from .merge import merge_records
 from .play import play
 from .profile import profile
 from .replay import replay
@@ -58,6 +59,7 @@ app.command()(command(play))
 app.command(cls=RunCommand)(command(run))
 app.command()(command(report))
 app.command("compare")(command(compare_records))
+app.command("merge")(command(merge_records))
 app.command()(command(profile))
 app.command()(command(export))
 app.command()(command(replay))

@@ -197,7 +197,7 @@ def run(
         typer.Option(
             "--shard",
             metavar="I/N",
-            help="Play the I-th of N parts, from 1; `slurm` takes both from a job array.",
+            help="Play the I-th of N parts, from 1; slurm takes both from a job array. ors merge joins their records.",
             rich_help_panel=_MACHINES,
         ),
     ] = None,

@@ -72,7 +72,7 @@ async def evaluate(
         retry_failed: Whether attempts that the infrastructure broke are made again.
         force: Whether to go on where the record holds episodes that were played with other settings.
         shard: Which part of the attempts is played here: its number, from 1, and how many parts there are. All are
-            told the same tasks and attempts, and each has a record of its own.
+            told the same tasks and attempts, and each has a record of its own; `ors_client.record.merge` joins them.
         on_episode: Called with each record as it is written.
         progress: Whether to show a bar, by tqdm; by default in a notebook, where tqdm is installed.
         passing: The reward from which an episode counts as passed in the figures.

@@ -160,6 +160,7 @@ async def make_plan(
         environment,
         model,
         rules=rules,
+        tasks=references,
         target=target,
         noted={
             "num_tasks": len(references),

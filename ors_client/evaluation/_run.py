@@ -14,13 +14,15 @@ from dataclasses import asdict
 from ors_client._environment import AsyncEnvironment
 from ors_client._errors import ORSError
 from ors_client._shared.versions import known_versions
-from ors_client._types import JSONObject, JSONValue
+from ors_client._types import JSONObject, JSONValue, TaskRef
 from ors_client.record import RunRecord
+from ors_client.record._tasks import task_ranges
 
 from ._model import ChatModel
 from ._rules import Rules
 
 _SHOWN = 60  # characters of a value in a message
+_ALTERNATIVES = 3  # that a message names: a record of merged shards has one for each
 
 
 class SettingsDiffer(ValueError):
@@ -47,6 +49,7 @@ async def describe_run(
     model: ChatModel,
     *,
     rules: Rules,
+    tasks: Iterable[TaskRef],
     target: str = "",
     noted: Mapping[str, JSONValue] | None = None,
 ) -> RunRecord:
@@ -56,6 +59,7 @@ async def describe_run(
         environment: Where the tasks are.
         model: Who plays.
         rules: How episodes are played, and when they are cut.
+        tasks: All that are to be played, all shards together.
         target: The server's address.
         noted: What may differ from one start to the next.
     """
@@ -74,6 +78,7 @@ async def describe_run(
         settings=settings,
         noted={"model_timeout": model.timeout, **(noted or {})},
         versions=known_versions("ors-client", server=server),
+        tasks=task_ranges((task.split, task.index) for task in tasks),
     )
 
 
@@ -123,16 +128,21 @@ def _options(values: JSONObject) -> _Flat:
     return {f"--{name.replace('_', '-')}": value for name, value in values.items()}
 
 
-def _differences(before: list[RunRecord], run: RunRecord, of: _Of) -> list[str]:
+def _differences(before: Iterable[RunRecord], run: RunRecord, of: _Of) -> list[str]:
     """Return a text for each value in which a run differs from any before it."""
     now = of(run)
-    texts: dict[str, None] = {}
+    differing: dict[str, dict[str, None]] = {}
     for other in before:
         then = of(other)
         for name in [*then, *(name for name in now if name not in then)]:
             if then.get(name) != now.get(name):
-                texts.setdefault(f"{name} was {_shown(then, name)}, and is {_shown(now, name)}")
-    return list(texts)
+                differing.setdefault(name, {})[_shown(then, name)] = None
+    return [f"{name} was {_alternatives(then)}, and is {_shown(now, name)}" for name, then in differing.items()]
+
+
+def _alternatives(texts: Iterable[str]) -> str:
+    first = list(texts)
+    return " or ".join(first if len(first) <= _ALTERNATIVES else [*first[: _ALTERNATIVES - 1], "another"])
 
 
 def _shown(values: _Flat, name: str) -> str:

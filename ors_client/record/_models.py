@@ -17,7 +17,7 @@ from ors_client._types import JSONObject, TerminalToolSpec, ToolSpec
 _OPTIONAL = frozenset(
     {
         *("attempt", "blocks", "finish_reasons", "id", "kind", "messages", "metadata", "model", "opening", "prompt"),
-        *("reason", "run", "said", "shown", "spec", "step", "timing", "tools", "usage"),
+        *("reason", "run", "said", "shown", "spec", "step", "tasks", "timing", "tools", "usage"),
     }
 )
 
@@ -45,6 +45,8 @@ class RunRecord(_Model):
         settings: Whatever else shapes an episode, by the name of its option.
         noted: What may differ from one start to the next and explains figures, as how many episodes ran together.
         versions: Of `ors-client`, of what trained, and of the `server`, where it tells it.
+        tasks: The indices that were to be played, all shards together, of each split as `0-99,105`; `None` where that
+            would be long.
     """
 
     kind: str = "evaluation"
@@ -57,6 +59,7 @@ class RunRecord(_Model):
     settings: JSONObject = Field(default_factory=dict[str, Any])
     noted: JSONObject = Field(default_factory=dict[str, Any])
     versions: dict[str, str] = Field(default_factory=dict[str, str])
+    tasks: dict[str, str] | None = None
 
 
 class ToolsRecord(_Model):

@@ -1,0 +1,36 @@
+"""Indices of tasks <-> a short text, as a run's settings name what was to be played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+_MOST_CHARS = 10_000  # a run is written, and hidden secrets sought in it, with each episode
+
+
+def task_ranges(tasks: Iterable[tuple[str, int]]) -> dict[str, str] | None:
+    """Return the indices of each split, as `0-99,105`; `None` where that would be long.
+
+    Args:
+        tasks: Split and index of each.
+    """
+    splits: dict[str, list[int]] = {}
+    for split, index in sorted(set(tasks)):
+        splits.setdefault(split, []).append(index)
+    found = {split: ",".join(_ranges(indices)) for split, indices in splits.items()}
+    return None if sum(map(len, found.values())) > _MOST_CHARS else found
+
+
+def read_ranges(text: str) -> Iterator[int]:
+    """Yield the indices that a text of `task_ranges` names; what is no range names none."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), int(last or first) + 1)
+
+
+def _ranges(indices: list[int]) -> Iterator[str]:
+    first = indices[0]
+    for index, following in zip(indices, [*indices[1:], None], strict=True):
+        if following != index + 1:
+            yield str(first) if first == index else f"{first}-{index}"
+            first = following if following is not None else index
