@@ -12,6 +12,7 @@ import inspect
 import operator
 import os
 import re
+import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,7 @@ class Settings:
             episode_timeout=self.episode_timeout,
             max_failure_rate=self.max_failure_rate,
         )
+        record_path(self.record or "")
         secret_values(self.secrets)  # which says what is wrong with them
         check_headers({} if self.headers is None else self.headers)
         for name in ("call_timeout", "episode_timeout"):
@@ -252,3 +254,19 @@ def checked_indices(
         if not isinstance(index, int) or isinstance(index, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
             raise TypeError(f"indices holds integers, not {index!r}.")
     return chosen
+
+
+def record_path(template: str) -> str:
+    """Return the path of a record in this process: `{rank}` is its number in a training, `{host}` the machine's name.
+
+    Raises:
+        ValueError: Something else stands in braces.
+    """
+    known = {"{rank}": os.environ.get("RANK", "0"), "{host}": socket.gethostname()}
+
+    def fill(found: re.Match[str]) -> str:
+        if found[0] not in known:
+            raise ValueError(f"record= may hold {{rank}} and {{host}}, and {found[0]!r} is neither: {template!r}.")
+        return known[found[0]]
+
+    return re.sub(r"\{[^{}]*\}", fill, template)

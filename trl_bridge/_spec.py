@@ -132,7 +132,8 @@ class OpenRewardSpec:
         **Records**
 
         record: A file that gets a line of JSON for every episode that ends: its task's specification, what came in,
-            images included, and what was called.
+            images included, and what was called. In its name `{rank}` is the process's number and `{host}` the
+            machine's name; without them all processes write one file.
         record_images: Whether the record holds images, which may be most of it; otherwise text says what is left out.
         rollouts: The name of this run. With it, every episode that ends is uploaded to the catalogue: prompt, calls,
             results. In the background; see `ors_client.Rollouts`.

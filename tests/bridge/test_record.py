@@ -7,7 +7,9 @@ import gc
 import json
 import logging
 import multiprocessing
+import os
 import re
+import socket
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -28,6 +30,7 @@ from trl_bridge._runtime import task_specs
 from trl_bridge._runtime.servers import Servers
 from trl_bridge._runtime.task_specs import TaskSpecCache
 
+ECHO = "echoenvironment"
 IMAGES = "imagesenvironment"
 RED = {"id": "red", "colour": [255, 0, 0]}
 GREEN = {"id": "green", "colour": [0, 255, 0]}
@@ -233,6 +236,29 @@ def test_record_written_by_another_process_has_the_specification(make_spec, ours
         assert pool.submit(say, factory, "hello").result(60)[1] == 1.0
     (episode,) = read(path)
     assert episode.spec == spec._tasks[0].spec
+
+
+def say_as_rank(factory, rank):
+    """Say a text in a process that is one of a training's."""
+    os.environ["RANK"] = str(rank)
+    return say(factory, "hello")
+
+
+def test_record_with_the_rank_and_the_host_in_its_name_is_one_for_each_process(make_spec, ours, tmp_path):
+    spec = make_spec(ours.url, env_name=ECHO, record=tmp_path / "{host}" / "episodes-{rank}.jsonl")
+    spec.environment_factory  # noqa: B018 - read first, so that the workers need not ask
+    for rank in range(2):
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
+            workers.submit(say_as_rank, spec.environment_factory, rank).result(timeout=60)
+    say(spec.environment_factory, "hello")  # of no training
+    spec.close()
+    records = {path.name: len(list(read(path))) for path in (tmp_path / socket.gethostname()).iterdir()}
+    assert records == {"episodes-0.jsonl": 2, "episodes-1.jsonl": 1}
+
+
+def test_record_with_something_else_in_braces_is_refused_with_what_may_stand_there(make_spec, ours):
+    with pytest.raises(ValueError, match=re.escape("may hold {rank} and {host}, and '{node}' is neither: 'a-{node}'")):
+        make_spec(ours.url, record="a-{node}")
 
 
 def test_server_that_will_not_tell_a_specification_costs_no_episode(make_spec, counted, path, caplog):

@@ -31,7 +31,7 @@ from ors_client._shared import (
     secret_values,
 )
 from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, WordsRecord, redacted
-from trl_bridge._settings import Settings
+from trl_bridge._settings import Settings, record_path
 
 from .failure_rate import ResetRate
 from .rollout_upload import redactable, upload
@@ -99,6 +99,7 @@ class Runtime:
         self._write_lock = asyncio.Lock()  # guards that records stand in the order in which episodes ended
         self._limit = asyncio.Semaphore(settings.max_concurrency) if settings.max_concurrency else None
         self._record: RecordWriter | None = None
+        self._record_path = record_path(settings.record or "")
         self._record_is_late = False  # a line did not come in time; nobody waits until one is written again
         self._rollouts: Rollouts | None = None
         self._run: RunRecord | None = None
@@ -125,7 +126,7 @@ class Runtime:
         if settings.rollouts:
             self._rollouts = servers[0].client.rollouts
         if settings.record:
-            self._record = RecordWriter(settings.record, hide=self._hidden_values())
+            self._record = RecordWriter(self._record_path, hide=self._hidden_values())
 
     async def close(self) -> None:
         """End the episodes, finish what runs in the background, and close the clients, which deletes what is left."""
@@ -219,7 +220,7 @@ class Runtime:
             logger.warning(
                 "Writing an episode to %r takes more than %g seconds. Rollouts go on, and a crash would lose the "
                 "episodes that wait to be written.",
-                self.settings.record or "the catalogue",
+                self._record_path or "the catalogue",
                 _RECORD_SECONDS,
             )
 
@@ -236,7 +237,7 @@ class Runtime:
                 self._record_is_late = False
         except asyncio.CancelledError:
             if self._record is not None:
-                logger.error("An episode was not written to %r before the spec was closed.", self.settings.record)  # noqa: TRY400 - there is nothing to trace
+                logger.error("An episode was not written to %r before the spec was closed.", self._record_path)  # noqa: TRY400 - there is nothing to trace
             raise
 
     def _write(self, episode: EpisodeRecord, opening: Sequence[Message]) -> None:
@@ -245,7 +246,7 @@ class Runtime:
             try:
                 self._record.append(episode)
             except OSError as error:
-                logger.error("An episode could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
+                logger.error("An episode could not be written to %r: %s", self._record_path, error)  # noqa: TRY400 - the error's text says it all
         if self._rollouts is not None and self.settings.rollouts is not None:
             try:
                 hidden = redacted(redactable(episode, opening), self._hidden_values())
@@ -259,7 +260,7 @@ class Runtime:
         try:
             self._record.append_words(words())
         except (OSError, ValueError) as error:
-            logger.error("The words of a rollout could not be written to %r: %s", self.settings.record, error)  # noqa: TRY400 - the error's text says it all
+            logger.error("The words of a rollout could not be written to %r: %s", self._record_path, error)  # noqa: TRY400 - the error's text says it all
 
     def _hidden_values(self) -> list[str]:
         """Return what no record and no upload shows."""
