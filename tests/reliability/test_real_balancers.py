@@ -1,0 +1,192 @@
+"""Three servers behind nginx or haproxy, which choose by session id or cookie: each session stays on its own.
+
+The programs are those of the system; where one is not installed, its tests are skipped.
+"""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from aftermath import nothing_left_async
+from servers import Server, serve
+
+from ors_client import AsyncClient, KeepalivePolicy, TaskRef
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SESSIONS = 200
+PATHS = {"create", "prompt", "call", "ping", "delete"}
+
+NGINX = """
+daemon off;
+pid nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    log_format sessions '$http_x_session_id|$upstream_addr|$uri|-';
+    access_log access.log sessions;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+    {snippet}
+}}
+"""
+HAPROXY = """
+global
+    log stdout format raw local0
+    maxconn 4096
+defaults
+    mode http
+    log global
+    timeout connect 5s
+    timeout client 650s
+    timeout server 650s
+frontend environments
+    bind 127.0.0.1:{port}
+    capture request header X-Session-ID len 128
+    capture request header Cookie len 256
+    log-format "%[capture.req.hdr(0)]|%s|%HP|%[capture.req.hdr(1)]"
+    default_backend servers
+backend servers
+{backend}
+"""
+
+
+def snippet(begin: str) -> str:
+    """Return the configuration that begins so, as the page on self-hosting shows it."""
+    [text] = re.findall(
+        rf"^```\w+\n({begin}.*?)^```$", (ROOT / "docs" / "self-hosting.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    return text
+
+
+def nginx_by_header(port: int, servers: list[str]) -> str:
+    text = (
+        snippet("large_client_header_buffers").replace("listen 80;", f"listen 127.0.0.1:{port};").replace("/math/", "/")
+    )
+    lines = [line for line in text.splitlines() if not re.match(r"\s*server 127", line)]
+    at = next(number for number, line in enumerate(lines) if "hash $" in line)
+    lines[at + 1 : at + 1] = [f"server {server} max_fails=0;" for server in servers]
+    return NGINX.format(snippet="\n".join(lines))
+
+
+def haproxy_by_header(port: int, servers: list[str]) -> str:
+    shown = snippet("backend environments").splitlines()
+    kept = [line for line in shown if not re.match(r"\s*(backend|server)\b", line)]
+    named = [f"    server s{number} {server}" for number, server in enumerate(servers)]
+    return HAPROXY.format(port=port, backend="\n".join([*kept, *named]))
+
+
+def haproxy_by_cookie(port: int, servers: list[str]) -> str:
+    named = [f"    server s{number} {server} cookie s{number}" for number, server in enumerate(servers)]
+    backend = "\n".join(["    balance roundrobin", "    cookie pin insert indirect nocache", *named])
+    return HAPROXY.format(port=port, backend=backend)
+
+
+WAYS: dict[str, tuple[Callable[[int, list[str]], str], str]] = {
+    "nginx, by header": (nginx_by_header, "nginx"),
+    "haproxy, by header": (haproxy_by_header, "haproxy"),
+    "haproxy, by cookie": (haproxy_by_cookie, "haproxy"),
+}
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[list[Server]]:
+    with (
+        serve("ours", "--env", "counter") as one,
+        serve("ours", "--env", "counter") as two,
+        serve("ours", "--env", "counter") as three,
+    ):
+        yield [one, two, three]
+
+
+@contextmanager
+def balanced(way: str, servers: list[Server], folder: Path) -> Iterator[tuple[str, Path]]:
+    """Run a balancer; yield its URL and the file of what it passed on."""
+    make, program = WAYS[way]
+    path = shutil.which(program, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration = folder / "balancer.conf"
+    configuration.write_text(make(port, [server.url.removeprefix("http://") for server in servers]))
+    command = {"nginx": [path, "-p", str(folder), "-c", str(configuration), "-e", str(folder / "error.log")]}.get(
+        program, [path, "-f", str(configuration)]
+    )
+    said = folder / "said"
+    with said.open("w") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            _wait_for(port, process, said)
+            yield f"http://127.0.0.1:{port}", folder / "access.log" if program == "nginx" else said
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], said: Path) -> None:
+    until = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    pytest.fail(f"the balancer does not listen: {said.read_text()}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_session_stays_on_its_server(way: str, replicas: list[Server], tmp_path: Path, backend: str) -> None:
+    with balanced(way, replicas, tmp_path) as (url, passed_on):
+        anyio.run(_play, url, replicas, backend=backend)
+        requests = [line.strip().split("|") for line in passed_on.read_text().splitlines() if line.count("|") == 3]
+    servers, paths, cookies = defaultdict(set), defaultdict(set), defaultdict(set)
+    for session_id, server, path, cookie in requests:
+        if session_id not in {"", "-"}:
+            servers[session_id].add(server)
+            paths[session_id].add(path.rsplit("/", 1)[-1])
+            cookies[session_id].add(cookie)
+    assert len(servers) == SESSIONS
+    assert all(len(found) == 1 for found in servers.values())
+    assert all(found >= PATHS for found in paths.values())
+    assert min(Counter(server for [server] in servers.values()).values()) >= SESSIONS // 8
+    assert len({server for [server] in servers.values()}) == 3
+    if "cookie" in way:
+        assert all(
+            found == {f"pin={server}"} for found, [server] in zip(cookies.values(), servers.values(), strict=True)
+        )
+
+
+async def _play(url: str, replicas: list[Server]) -> None:
+    policy = KeepalivePolicy(interval=0.5, tolerance=60)
+    waiting = SESSIONS
+    all_open = anyio.Event()
+    async with AsyncClient(url, keepalive=policy) as client:
+        environment = client.environment("counterenvironment")
+
+        async def play() -> None:
+            nonlocal waiting
+            async with environment.session(TaskRef("train", 0)) as session:
+                assert (await session.call_tool("step")).text == "1"
+                waiting -= 1
+                if not waiting:
+                    all_open.set()
+                await all_open.wait()
+                await anyio.sleep(2)  # four intervals, so that each session is pinged
+                assert (await session.call_tool("step")).text == "2"
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as group:
+                for _ in range(SESSIONS):
+                    group.start_soon(play)
+        assert client.leaked_sessions == 0
+    for server in replicas:
+        await nothing_left_async(server, within=30)
