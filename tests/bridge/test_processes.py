@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from episodes import say
-from ranks import LAUNCH, run_two_ranks
+from ranks import LAUNCH, run_two_machines, run_two_ranks
 from servers import serve
 from training import IGNORED, make_trainer
 
-from ors_client.record import read
+from ors_client.record import merge, read
 from trl_bridge import OpenRewardSpec
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.timeout(240)
 def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually):
     with serve("openreward", "--env", "echo") as server:
-        run_two_ranks("two_ranks.py", server.url, tmp_path)
+        run_two_ranks("two_ranks.py", server.url, tmp_path, "record")
         eventually(lambda: server.live() == [])
     assert {(tmp_path / f"world-{rank}").read_text() for rank in (0, 1)} == {"2 cpu:0"}
     steps = [entry for entry in json.loads((tmp_path / "log-0").read_text()) if "reward" in entry]
@@ -45,6 +46,24 @@ def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually
     assert len(episodes) == 2 * (4 + 4 + 4)
     assert {episode.status for episode in episodes} == {"scored"}
     assert len({episode.session_id for episode in episodes}) == len(episodes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_two_machines_train_and_their_records_are_merged(tmp_path, eventually):
+    with serve("ours", "--env", "echo", "--num-tasks", "8") as server:
+        run_two_machines("two_ranks.py", server.url, tmp_path, "{host}/episodes-{rank}.jsonl")
+        eventually(lambda: server.live() == [])
+    assert {(tmp_path / f"world-{rank}").read_text() for rank in range(4)} == {"4 cpu:0"}
+    records = sorted((tmp_path / socket.gethostname()).iterdir())
+    assert [record.name for record in records] == [f"episodes-{rank}.jsonl" for rank in range(4)]
+    assert {len(list(read(record))) for record in records} == {4 + 4 + 4}
+    merged = merge(records, tmp_path / "all.jsonl")
+    assert (merged.episodes, merged.overlaps, merged.missing) == (4 * (4 + 4 + 4), {}, [])
+    episodes = list(read(tmp_path / "all.jsonl"))
+    assert {episode.status for episode in episodes} == {"scored"}
+    assert len({episode.session_id for episode in episodes}) == len(episodes)
+    assert {len(episode.messages) > episode.opening for episode in episodes} == {True}  # the model's words, too
 
 
 # --- A signal

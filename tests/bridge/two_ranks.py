@@ -1,8 +1,8 @@
-"""Run by `accelerate launch`: two steps and an evaluation of a trainer, a part of each in either process.
+"""Run by `accelerate launch`: two steps and an evaluation of a trainer, a part of each in every process.
 
 `--multi_gpu` is what makes it start several processes on one machine; without a GPU they speak through gloo.
 
-accelerate launch --multi_gpu --num_processes 2 two_ranks.py URL FOLDER
+accelerate launch --multi_gpu --num_processes 2 two_ranks.py URL FOLDER RECORD
 """
 
 import json
@@ -23,7 +23,7 @@ from trl_bridge import OpenRewardSpec  # noqa: E402
 
 def main() -> None:
     url, folder, rank = sys.argv[1], Path(sys.argv[2]), os.environ["RANK"]
-    with OpenRewardSpec(url, record=folder / "record") as spec:
+    with OpenRewardSpec(url, record=folder / sys.argv[3]) as spec:
         trainer = make_trainer(
             folder / f"trainer-{rank}",
             spec,
