@@ -6,6 +6,7 @@ names, steps and lengths are replaced, as there is no hub here and a port is fre
 
 import ast
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -42,6 +43,17 @@ def endpoint():
     """An OpenAI-compatible endpoint that plays the echo environment."""
     with model_server() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    """Take back what a snippet sets up for its own process."""
+    root, requests = logging.getLogger(), logging.getLogger("ors_client.http")
+    handlers, levels = [*root.handlers], (root.level, requests.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    requests.setLevel(levels[1])
 
 
 @pytest.fixture
