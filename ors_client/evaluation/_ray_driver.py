@@ -96,12 +96,12 @@ class RayWorkers:
         pickled = _pickled(ray, self.settings)
         async with _connected(ray, self.address, Redactor(self.hide)):
             actors = await anyio.to_thread.run_sync(partial(_create, ray, self.count))
-            course = _Course(self, ray, pickled, attempts, finished)
+            dispatcher = _Dispatcher(self, ray, pickled, attempts, finished)
             try:
-                await course.play(actors)
+                await dispatcher.play(actors)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await course.stop(actors)
+                    await dispatcher.stop(actors)
 
 
 def import_ray(address: str | None = None) -> Any:
@@ -126,7 +126,7 @@ def import_ray(address: str | None = None) -> Any:
     return ray
 
 
-class _Course:
+class _Dispatcher:
     """The queue, and who plays what of it."""
 
     def __init__(
@@ -147,8 +147,6 @@ class _Course:
 
     async def play(self, actors: Sequence[RayActor]) -> None:
         """Feed the workers until nothing is left."""
-        if not self._left:
-            return
         async with anyio.create_task_group() as self._group:
             for number, actor in enumerate(actors, start=1):
                 self._group.start_soon(self._feed, actor, f"Worker {number} of {len(actors)}", len(actors))
@@ -365,8 +363,9 @@ def _create(ray: Any, count: int | None) -> list[RayActor]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - as `ray` itself
 
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    # A worker waits for servers and takes a share of a core, so it is told to take none: its count is the caller's.
-    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(Worker)
+    # A worker waits for servers and takes a share of a core, so it is told to take none: its count is the caller's. The
+    # byte is there because Ray puts an actor that takes nothing on a node by chance, whatever node it is told.
+    actor = ray.remote(num_cpus=0, memory=1, max_restarts=-1, max_task_retries=0)(Worker)
     return [
         actor.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
