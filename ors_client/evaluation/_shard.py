@@ -21,15 +21,18 @@ def attempts_of(tasks: Iterable[TaskRef], attempts: int, shard: Shard | None = N
             were in their parts.
 
     Raises:
-        ValueError: There is no such part.
+        ValueError: There is no such part, or there are no attempts.
     """
-    if shard is not None and not 1 <= shard[0] <= shard[1]:
-        raise ValueError(f"A shard is its number, from 1, and how many there are, as (2, 8): not {shard!r}.")
+    if attempts < 1:
+        raise ValueError(f"Each task has one attempt at least, not {attempts!r}.")
     tasks = list(dict.fromkeys(tasks))
     # Every task once before any task twice: what an interrupted run holds then says something of all tasks.
     asked = [(task, attempt) for attempt in range(attempts) for task in tasks]
-    if shard is None:
-        return asked
-    number, count = shard
-    places = {task: place for place, task in enumerate(sorted(tasks, key=lambda task: (task.split, task.index)))}
-    return [(task, attempt) for task, attempt in asked if (attempt * len(tasks) + places[task]) % count == number - 1]
+    match shard:
+        case None:
+            return asked
+        case (int(number), int(count)) if 1 <= number <= count:
+            ranks = {task: rank for rank, task in enumerate(sorted(tasks, key=lambda task: (task.split, task.index)))}
+            return [pair for pair in asked if (pair[1] * len(tasks) + ranks[pair[0]]) % count == number - 1]
+        case _:
+            raise ValueError(f"A shard is its number, from 1, and how many there are, as (2, 8): not {shard!r}.")

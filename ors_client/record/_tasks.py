@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
+_RANGE = re.compile(r"(-?[0-9]{1,18})(?:-(-?[0-9]{1,18}))?")  # an index may count from the end
 _MOST_CHARS = 10_000  # a run is written, and hidden secrets sought in it, with each episode
 
 
@@ -23,9 +25,8 @@ def task_ranges(tasks: Iterable[tuple[str, int]]) -> dict[str, str] | None:
 def read_ranges(text: str) -> Iterator[int]:
     """Yield the indices that a text of `task_ranges` names; what is no range names none."""
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            yield from range(int(first), int(last or first) + 1)
+        if found := _RANGE.fullmatch(part):
+            yield from range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 def _ranges(indices: list[int]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from fixtures.proxy import FaultProxy
 from ors_client.cli.app import app
+from ors_client.record import RecordWriter
 
 Run = Callable[..., Result]
 
@@ -37,3 +38,16 @@ def split_server() -> Iterator[Server]:
     """The catalogue's layout: an API host, and a sessions host that demands a key and a deployment."""
     with serve("ours", "--env", "echo", "--split") as server:
         yield server
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Write episodes to a record of that name, and return its path."""
+
+    def write(name, *episodes):
+        writer = RecordWriter(tmp_path / name)
+        for one in episodes:
+            writer.append(one)
+        return tmp_path / name
+
+    return write

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ors_client.record import EpisodeRecord, RecordWriter
+from ors_client.record import EpisodeRecord
 from ors_client.report import Figures, compare
 
 A = [1, 0.5, 0, 1, 0.25, 0.75, 0, 1]
@@ -15,19 +15,6 @@ B = [0.5, 0.5, 0, 0.75, 0.5, 0.25, 0, 0.5]
 def episode(index, reward, *, model="m", status=None):
     status = status or ("unscored" if reward is None else "scored")
     return EpisodeRecord(environment="echo", split="train", index=index, reward=reward, status=status, model=model)
-
-
-@pytest.fixture
-def record(tmp_path):
-    """Write episodes to a record of that name, and return its path."""
-
-    def write(name, *episodes):
-        writer = RecordWriter(tmp_path / name)
-        for one in episodes:
-            writer.append(one)
-        return tmp_path / name
-
-    return write
 
 
 def of(rewards, **fields):

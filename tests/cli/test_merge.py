@@ -4,11 +4,14 @@ import json
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from models import model_server
 
 from ors_client import TaskRef
 from ors_client.evaluation._shard import attempts_of
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, RunRecord, WordsRecord, merge, read
+from ors_client.record._tasks import read_ranges, task_ranges
 
 IMAGE = {"type": "image", "data": "aW1hZ2U=", "mimeType": "image/png"}
 TASKS = [TaskRef("train", index) for index in range(5)]
@@ -25,19 +28,6 @@ def episode(task, attempt, *, run=None, **fields):
     played = {"reward": (task.index + attempt) / 8, "status": "scored", "seconds": 1.5, "calls": [call], **fields}
     place = {"environment": "echo", "model": "m", "split": task.split, "index": task.index, "attempt": attempt}
     return EpisodeRecord(**place, run=run, **played)
-
-
-@pytest.fixture
-def record(tmp_path):
-    """Write episodes to a record of that name, and return its path."""
-
-    def write(name, *episodes):
-        writer = RecordWriter(tmp_path / name)
-        for one in episodes:
-            writer.append(one)
-        return tmp_path / name
-
-    return write
 
 
 @pytest.fixture
@@ -72,6 +62,12 @@ def merged(tmp_path):
 
 def said(result):
     return " ".join(result.output.replace("│", " ").split())
+
+
+@given(st.sets(st.integers(-20, 40), min_size=1))
+def test_indices_are_read_as_they_were_written_those_that_count_from_the_end_too(indices):
+    found = task_ranges(("train", index) for index in indices)
+    assert set(read_ranges(found["train"])) == indices
 
 
 # --- Whole -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Shards of an evaluation: which attempts each plays, and what a wrong one says."""
 
+import re
 from pathlib import Path
 
 import anyio
@@ -86,10 +87,16 @@ def test_shard_is_the_same_in_any_order_and_keeps_its_attempts_when_there_are_mo
     assert set(before) <= set(attempts(tasks, 5, (2, 3)))
 
 
-@pytest.mark.parametrize("shard", [(0, 8), (9, 8), (1, 0)])
+@pytest.mark.parametrize("shard", [(0, 8), (9, 8), (1, 0), (2,), "2/8", (1.0, 2), 3])
 def test_shard_that_does_not_exist_is_refused(attempts, shard):
-    with pytest.raises(ValueError, match=rf"as \(2, 8\): not \({shard[0]}, {shard[1]}\)"):
+    with pytest.raises(ValueError, match=r"as \(2, 8\): not " + re.escape(repr(shard))):
         attempts([TaskRef("train", 0)], 1, shard)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_evaluation_without_an_attempt_is_refused(attempts, number):
+    with pytest.raises(ValueError, match=f"one attempt at least, not {number}"):
+        attempts([TaskRef("train", 0)], number, None)
 
 
 def test_evaluation_plays_its_shard_alone(echo_server, model, tmp_path):
