@@ -96,9 +96,11 @@ def get_logger(name: str) -> logging.Logger:
 for _library in (
     "aiohttp.client",
     "httpx",
-    *(f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")),
+    *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")),
+    "hpack.hpack",  # a caller's transport may speak HTTP/2
+    "hpack.table",
 ):
-    get_logger(_library)  # at DEBUG they show the headers of answers
+    get_logger(_library)  # at DEBUG they show headers
 
 
 @dataclass(frozen=True, slots=True)
