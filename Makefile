@@ -41,7 +41,7 @@ beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 &
 test: $(DEV) ## Lint, and run the fast tests, in four minutes
 	$(call beside_lint,$(PYTEST) -n 4 $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
 
-test-all: $(DEV) ## Lint, run every test and report the coverage, in about twenty
+test-all: $(DEV) ## Lint, run every test and report the coverage, in about seventeen
 	$(call beside_lint,$(PYTEST) -n 3 $(TOGETHER) --cov --cov-report term:skip-covered)
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now

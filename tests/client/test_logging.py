@@ -63,29 +63,26 @@ async def test_pings_and_deletions_are_logged_at_debug_with_their_session(caplog
     assert "POST http://peer.test/delete 200 in N s (session s1)" in shown
 
 
-async def test_repetition_is_logged_at_debug_with_its_session_and_reason(caplog):
+FULL = httpx.Response(429, json={"detail": "full"})
+LOST = httpx.Response(200, headers={"content-type": "text/event-stream"}, text="event: task_id\r\ndata: t1\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "shown"),
+    [
+        (FULL, "is sent again in N s: the server has no room (HTTP 429)"),
+        (LOST, "is resumed in N s: the stream ended before its result"),
+    ],
+)
+async def test_repetition_and_resume_are_logged_at_debug_with_session_and_reason(caplog, first, shown):
     caplog.set_level(logging.DEBUG, NAME)
-    answers = iter([httpx.Response(429, json={"detail": "full"}), said("done")])
+    answers = iter([first, said("done")])
 
     async def call(_):
         return next(answers)
 
     await episode(Peer({"POST /call": call}), retry=RetryPolicy(first_delay=0.01, jitter=0))
-    shown = lines(caplog, logging.DEBUG)
-    assert "POST /env/call of session s1 is sent again in N s: the server has no room (HTTP 429)" in shown
-
-
-async def test_lost_stream_is_logged_as_a_resume(caplog):
-    caplog.set_level(logging.DEBUG, NAME)
-    cut = httpx.Response(200, headers={"content-type": "text/event-stream"}, text="event: task_id\r\ndata: t1\r\n\r\n")
-    answers = iter([cut, said("done")])
-
-    async def call(_):
-        return next(answers)
-
-    await episode(Peer({"POST /call": call}), retry=RetryPolicy(first_delay=0.01, jitter=0))
-    shown = lines(caplog, logging.DEBUG)
-    assert "POST /env/call of session s1 is resumed in N s: the stream ended before its result" in shown
+    assert f"POST /env/call of session s1 {shown}" in lines(caplog, logging.DEBUG)
 
 
 async def test_key_that_a_header_echoes_is_not_in_the_log_of_httpcore(caplog):

@@ -4,6 +4,8 @@ import gzip
 import json
 import socket
 import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 import httpx
@@ -111,6 +113,18 @@ TOO_MUCH = {
 }
 
 
+@contextmanager
+def peak_of_memory() -> Iterator[Callable[[], int]]:
+    """Trace what is allocated in the block; yield what returns, after it, the most bytes that were held in it."""
+    peak = 0
+    tracemalloc.start()
+    try:
+        yield lambda: peak
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_answer_that_is_too_much_names_the_limit_and_is_not_held(ours: Server, name: str) -> None:
     method, path, fault, limit = TOO_MUCH[name]
@@ -123,15 +137,10 @@ def test_answer_that_is_too_much_names_the_limit_and_is_not_held(ours: Server, n
             ask = {"/prompt": session.get_prompt, "/task_tools": session.list_tools}.get(
                 path, lambda: session.call_tool("count")
             )
-            tracemalloc.start()
-            try:
-                with pytest.raises(LimitExceeded) as caught:
-                    ask()
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
+            with peak_of_memory() as peak, pytest.raises(LimitExceeded) as caught:
+                ask()
         assert caught.value.limit == limit
-        assert peak < 24 * MEGABYTE  # what is read before the limit is met, as bytes and as text
+        assert peak() < 24 * MEGABYTE  # what is read before the limit is met, as bytes and as text
 
 
 @pytest.fixture(scope="module")
@@ -147,13 +156,9 @@ def bomb() -> bytes:
 def test_packed_answer_is_refused_before_it_is_unpacked(ours: Server, backend: str, transport, bomb: bytes) -> None:
     async def main(url: str) -> int:
         async with AsyncClient(url, keepalive=NO_PINGS, transport=transport) as client:
-            tracemalloc.start()
-            try:
-                with pytest.raises(ProtocolError, match="gzip, gzip, gzip"):
-                    await client.list_environments()
-                return tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
+            with peak_of_memory() as peak, pytest.raises(ProtocolError, match="gzip, gzip, gzip"):
+                await client.list_environments()
+            return peak()
 
     with FaultProxy(ours.url) as proxy:
         proxy.add(Rule("GET", "/list_environments", ReplaceBody(bomb, {"Content-Encoding": "gzip, gzip, gzip"})))
@@ -194,15 +199,10 @@ def test_answer_that_costs_more_than_its_bytes_is_refused_within_the_default_lim
             }[path]
             client._client._server._names.clear()
             proxy.add(Rule(None, path, ReplaceBody(body)))
-            tracemalloc.start()
-            try:
-                with pytest.raises(LimitExceeded) as caught:
-                    ask()
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
+            with peak_of_memory() as peak, pytest.raises(LimitExceeded) as caught:
+                ask()
     assert caught.value.limit == limit
-    assert peak < 10 * len(body) + 4 * MEGABYTE
+    assert peak() < 10 * len(body) + 4 * MEGABYTE
 
 
 def test_list_of_5000_tasks_and_a_long_text_are_within_the_limits(ours: Server) -> None:
