@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ors_client import JSONObject
+from ors_client.record import EpisodeRecord, read
+
 from .options import Misuse
 from .output import out, printable, show_json, show_note
 
@@ -64,52 +67,59 @@ def export(
         raise Misuse(f"What is written is told by the name's end, {kinds}: not {str(where)!r}.")
     if where.exists() and record.exists() and where.samefile(record):
         raise Misuse("The dataset would take the record's place; name another with -o PATH.")
-    records = _records()
+    options: dict[str, Any] = {"per_task": per_task, "drop_cut": drop_cut, "images": images.value}
     try:
         if to is Kind.PARQUET:
-            table = records.record_table(record)
+            table = _record_table(record)
         else:
-            selection = records.Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images.value)
-            table, rows = None, _rows(records, to, selection, min_reward=min_reward, min_gap=min_gap)
-            for reason, count in selection.left_out.most_common():
-                if count:
-                    show_note(f"left out: {count} {reason}")
-            if where.suffix == ".jsonl":
-                where.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-                _show(len(rows), where, as_json=as_json)
-                return
-            table = records.dataset(rows)
-        table.to_parquet(str(where))
+            table = _training_table(record, to, options, min_reward=min_reward, min_gap=min_gap)
+        if where.suffix == ".jsonl":
+            where.write_text("".join(json.dumps(row) + "\n" for row in table), encoding="utf-8")
+        else:
+            table.to_parquet(str(where))
     except ValueError as error:
         raise Misuse(f"{str(record)!r}: {error}") from None
     except OSError as error:
         raise Misuse(f"{str(error.filename or where)!r}: {error.strerror or error}.") from None
-    _show(len(table), where, as_json=as_json)
-
-
-def _show(rows: int, where: Path, *, as_json: bool) -> None:
+    for line in table.info.description.splitlines():
+        show_note(line)
     if as_json:
-        show_json({"rows": rows, "path": str(where)})
+        show_json({"rows": len(table), "path": str(where)})
     else:
-        out().print(f"{rows:,} rows  {printable(where)}", soft_wrap=True)
+        out().print(f"{len(table):,} rows  {printable(where)}", soft_wrap=True)
 
 
-def _rows(records: Any, to: Kind, selection: Any, *, min_reward: float, min_gap: float) -> list[dict[str, Any]]:
+def _training_table(record: Path, to: Kind, options: dict[str, Any], *, min_reward: float, min_gap: float) -> Any:
+    _module("datasets")  # without which the bridge can be imported and makes no dataset
+    bridge = _module("trl_bridge")
     match to:
         case Kind.DPO:
-            return records.preference_rows(selection, min_gap=min_gap)
+            return bridge.preference_dataset(record, min_gap=min_gap, **options)
         case Kind.KTO:
-            return records.kto_rows(selection, min_reward=min_reward)
+            return bridge.kto_dataset(record, min_reward=min_reward, **options)
         case _:
-            return records.sft_rows(selection, min_reward=min_reward)
+            return bridge.sft_dataset(record, min_reward=min_reward, **options)
 
 
-def _records() -> Any:
-    # By its name, when it is wanted: the client does without TRL and `datasets`, and knows nothing of the bridge.
+def _record_table(record: Path) -> Any:
+    """Make a table with a row for each episode; what is nested stands there as JSON text."""
+    datasets = _module("datasets")
+    rows = [_flat(episode) for episode in read(record)]
+    if not rows:
+        raise ValueError("The record has no episode.")
+    return datasets.Dataset.from_list(rows)
+
+
+def _flat(episode: EpisodeRecord) -> JSONObject:
+    fields: JSONObject = dict.fromkeys(EpisodeRecord.model_fields)
+    fields |= episode.model_dump(mode="json") | {"messages": episode.conversation}
+    scalars = (type(None), str, bool, int, float)
+    return {name: value if isinstance(value, scalars) else json.dumps(value) for name, value in fields.items()}
+
+
+def _module(name: str) -> Any:
+    # By its name, when it is wanted: the client does without TRL and `datasets`, and lies below the bridge.
     try:
-        import_module("datasets")
-        return import_module("trl_bridge._datasets.records")
+        return import_module(name)
     except ImportError as error:
-        raise Misuse(
-            f"Datasets are made by the bridge, and {error.name!r} is missing: pip install 'ors-client[trl]'."
-        ) from None
+        raise Misuse(f"Datasets need {error.name!r}, which is missing: pip install 'ors-client[trl]'.") from None

@@ -63,6 +63,18 @@ def normalize_messages(messages: Iterable[Message], capabilities: Capabilities) 
     return list(_Normalizer(capabilities).normalize(messages))
 
 
+def split_system(messages: Iterable[Message]) -> tuple[list[Block], list[Message]]:
+    """Return the blocks of system messages and the other messages, for a provider that takes them apart."""
+    system: list[Block] = []
+    turns: list[Message] = []
+    for message in messages:
+        if _role(message) == "system":
+            system += message.blocks
+        else:
+            turns.append(message)
+    return system, turns
+
+
 def normalize_content(blocks: Iterable[Block], capabilities: Capabilities) -> list[Block]:
     """Return blocks that a provider accepts in a user message; results belong to calls, and are left out."""
     message = Message(role="user", blocks=[block for block in blocks if not isinstance(block, ToolResultBlock)])

@@ -27,7 +27,7 @@ from ors_client._types import (
 
 from ._calls import arguments_object, call_block
 from ._format import Format, format_detail, is_signed_by_other_format, items, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_content, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages, split_system
 
 _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
@@ -46,10 +46,10 @@ class Anthropic(Format):
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `system` and `tools` where there are any."""
-        turns = normalize_messages(messages, _CAPABILITIES)
-        system = _content([block for message in turns if message.role not in _TURN_ROLES for block in message.blocks])
+        blocks, turns = split_system(normalize_messages(messages, _CAPABILITIES))
+        system = _content(blocks)
         request: JSONObject = {"system": system} if system else {}
-        request["messages"] = [self._write(message) for message in turns if message.role in _TURN_ROLES]
+        request["messages"] = [self._write(message) for message in turns]
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -108,9 +108,6 @@ class Anthropic(Format):
                 )
             case _:
                 return wrap_native(_NAME, block)
-
-
-_TURN_ROLES = {"user", "assistant"}
 
 
 def _supports_block(block: Block) -> bool:

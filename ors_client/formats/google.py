@@ -29,7 +29,7 @@ from ors_client._types import (
 
 from ._calls import GENERATED_ID, arguments_object, call_block, tool_calls, tool_names_by_call_id
 from ._format import Format, format_detail, items, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_content, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages, split_system
 
 _NAME = "google"
 
@@ -51,14 +51,12 @@ class Google(Format):
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `contents`, and `config` with `system_instruction` and `tools` where there are any."""
-        turns = normalize_messages(messages, _CAPABILITIES)
-        system = _parts([block for message in turns if message.role not in _ROLES for block in message.blocks])
+        blocks, turns = split_system(normalize_messages(messages, _CAPABILITIES))
+        system = _parts(blocks)
         config: JSONObject = {"system_instruction": {"parts": system}} if system else {}
         if tools := self.tools:
             config["tools"] = tools
-        contents = self._write(
-            [message for message in turns if message.role in _ROLES], tool_names_by_call_id(messages)
-        )
+        contents = self._write(turns, tool_names_by_call_id(messages))
         return {"contents": contents, "config": config} if config else {"contents": contents}
 
     def messages(self, request: Mapping[str, Any]) -> list[Message]:

@@ -28,7 +28,7 @@ from ors_client._types import (
 
 from ._calls import ToolCall, arguments_object, call_block, tool_calls, tool_result
 from ._format import Format, items, unwrap_native, wrap_native
-from ._normalize import Capabilities, normalize_content, normalize_messages
+from ._normalize import Capabilities, normalize_content, normalize_messages, split_system
 
 _NAME = "mcp"
 
@@ -46,20 +46,11 @@ class MCP(Format):
 
     def _request(self, messages: Sequence[Message]) -> JSONObject:
         """Return `messages`, and `systemPrompt` and `tools` where there are any."""
-        turns = normalize_messages(messages, _CAPABILITIES)
-        system = "\n\n".join(
-            block.text
-            for message in turns
-            if message.role not in _TURN_ROLES
-            for block in message.blocks
-            if isinstance(block, TextBlock)  # nothing else is left after normalizing
-        )
+        blocks, turns = split_system(normalize_messages(messages, _CAPABILITIES))
+        # Nothing but text is left there after normalizing.
+        system = "\n\n".join(block.text for block in blocks if isinstance(block, TextBlock))
         request: JSONObject = {"systemPrompt": system} if system else {}
-        request["messages"] = [
-            {"role": message.role, "content": self._content(message.blocks)}
-            for message in turns
-            if message.role in _TURN_ROLES
-        ]
+        request["messages"] = [{"role": message.role, "content": self._content(message.blocks)} for message in turns]
         if tools := self.tools:
             request["tools"] = tools
         return request
@@ -133,9 +124,6 @@ class MCP(Format):
                 )
             case _:
                 return wrap_native(_NAME, block)
-
-
-_TURN_ROLES = {"user", "assistant"}
 
 
 def _supports_block(block: Block) -> bool:

@@ -1,14 +1,11 @@
 """What is made of records: rows that TRL's offline trainers take, and that render to what the model saw."""
 
-import json
-
 import pytest
 from training import IGNORED, call, make_trainer
 
 from ors_client import ToolSpec
 from ors_client.record import CallRecord, EpisodeRecord, RecordWriter, RunRecord, ToolsRecord
 from trl_bridge import OpenRewardSpec, kto_dataset, preference_dataset, sft_dataset, tasks_between
-from trl_bridge._datasets.records import record_table
 
 ECHO = ToolSpec(name="echo", description="Say.", input_schema={"type": "object", "properties": {"text": {}}})
 STOP = ToolSpec(name="full.stop", input_schema=None)
@@ -126,7 +123,9 @@ def test_what_must_not_be_learnt_from_is_left_out_and_counted(record):
         sft_dataset(path)
     for reason in ("1 failed", "1 cut", "1 not scored", "1 with a reward below 1", "1 without the model's words"):
         assert reason in str(caught.value)
-    assert said(sft_dataset(path, drop_cut=False)) == ["cut"]
+    dataset = sft_dataset(path, drop_cut=False)
+    assert said(dataset) == ["cut"]
+    assert "left out: 1 failed" in dataset.info.description.splitlines()
 
 
 def test_preferences_pair_the_best_attempt_at_a_task_with_the_worst(record):
@@ -169,17 +168,6 @@ def test_images_are_refused_with_their_count_or_become_texts(record, make):
     with pytest.raises(ValueError, match=r"1 episode has images, .*--images text"):
         make(path)
     assert "[1 image left out: image/png]" in str(list(make(path, images="text")))
-
-
-def test_record_as_a_table_has_a_row_for_each_episode_and_loads_with_pandas(record, tmp_path):
-    import pandas as pd
-
-    path = record(episode(0, 1.0), episode(1, None, status="failed: SessionLost", failure="gone"))
-    record_table(path).to_parquet(str(tmp_path / "episodes.parquet"))
-    table = pd.read_parquet(tmp_path / "episodes.parquet")
-    assert list(table["status"]) == ["scored", "failed: SessionLost"]
-    assert json.loads(table["messages"][0])[1]["blocks"][0]["text"] == "Hm."
-    assert json.loads(table["tools"][0])["tools"][0]["name"] == "echo"
 
 
 # --- Tasks

@@ -63,7 +63,10 @@ def test_export_writes_the_rows_of_a_trainer_by_the_names_end(ors, record, kind,
 
 def test_export_of_the_record_is_a_table_of_all_episodes(ors, record):
     assert ors("export", record, "--to", "parquet").exit_code == 0
-    assert len(rows(record.with_suffix(".parquet"))) == 7
+    table = rows(record.with_suffix(".parquet"))
+    assert [row["status"] for row in table] == ["scored"] * 6 + ["failed: SessionLost"]
+    assert json.loads(table[0]["messages"])[1]["blocks"][0]["text"] == "0 0.0"
+    assert json.loads(table[0]["tools"])["tools"][0]["name"] == "echo"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])

@@ -1,7 +1,8 @@
 """Records -> datasets for TRL's offline trainers: what a model wrote in episodes that went well, or better than others.
 
 Rows are what the model saw, under the names by which it called the tools. What must not be learnt from is left out and
-counted: episodes that the infrastructure broke, that were not scored, that a budget cut, or whose words are not known.
+counted, in the log and in the dataset's `info.description`: episodes that the infrastructure broke, that were not
+scored, that a budget cut, or whose words are not known.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def sft_dataset(
         ValueError: It holds no such episode, or one with images.
     """
     selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
-    return dataset(sft_rows(selection, min_reward=min_reward))
+    return selection.dataset(_sft_rows(selection, min_reward=min_reward))
 
 
 def preference_dataset(
@@ -79,7 +80,7 @@ def preference_dataset(
         ValueError: It holds no such pair, or an episode with images.
     """
     selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
-    return dataset(preference_rows(selection, min_gap=min_gap))
+    return selection.dataset(_preference_rows(selection, min_gap=min_gap))
 
 
 def kto_dataset(
@@ -104,7 +105,7 @@ def kto_dataset(
         ValueError: It holds no such episode, or one with images.
     """
     selection = Selection.of(record, per_task=per_task, drop_cut=drop_cut, images=images)
-    return dataset(kto_rows(selection, min_reward=min_reward))
+    return selection.dataset(_kto_rows(selection, min_reward=min_reward))
 
 
 @dataclass(slots=True)
@@ -172,18 +173,29 @@ class Selection:
         self.left_out["beyond the best of a task"] += len(self.rollouts) - len(kept)
         return [rollout for rollout in self.rollouts if id(rollout) in kept]
 
-    def some(self, rows: list[Row]) -> list[Row]:
-        """Return rows; tell what was left out.
+    def dataset(self, rows: Sequence[Row]) -> Dataset:
+        """Make a dataset in which each message and each tool comes back as it was, with no key of another's.
 
         Raises:
-            ValueError: There are none.
+            ValueError: There are no rows.
         """
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.most_common() if count)
+        # Imported here since it takes a second, which importing the bridge should not.
+        import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+        left_out = [f"{count} {reason}" for reason, count in self.left_out.most_common() if count]
         if not rows:
-            raise ValueError(f"The record has no episode for this. Left out: {reasons or 'none'}.")
-        if reasons:
-            logger.info("Episodes that were left out: %s.", reasons)
-        return rows
+            raise ValueError(f"The record has no episode for this. Left out: {', '.join(left_out) or 'none'}.")
+        if left_out:
+            logger.info("Episodes that were left out: %s.", ", ".join(left_out))
+        features = datasets.Features(
+            {
+                name: datasets.List(datasets.Json()) if isinstance(value, list) else datasets.Value("bool")
+                for name, value in rows[0].items()
+            }
+        )
+        about = datasets.DatasetInfo(features=features, description="\n".join(f"left out: {each}" for each in left_out))
+        make: Any = datasets.Dataset
+        return make.from_list(list(rows), info=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,18 +217,16 @@ class Rollout:
     tools: list[dict[str, Any]]
 
 
-def sft_rows(selection: Selection, *, min_reward: float = 1.0) -> list[Row]:
-    """Return the rows of `sft_dataset`."""
+def _sft_rows(selection: Selection, *, min_reward: float) -> list[Row]:
     good = [rollout for rollout in selection.rollouts if rollout.reward >= min_reward]
     selection.left_out[f"with a reward below {min_reward:g}"] += len(selection.rollouts) - len(good)
     selection.rollouts = good
-    return selection.some(
-        [{"messages": [*rollout.prompt, *rollout.completion], "tools": rollout.tools} for rollout in selection.chosen()]
-    )
+    return [
+        {"messages": [*rollout.prompt, *rollout.completion], "tools": rollout.tools} for rollout in selection.chosen()
+    ]
 
 
-def preference_rows(selection: Selection, *, min_gap: float = 0.5) -> list[Row]:
-    """Return the rows of `preference_dataset`."""
+def _preference_rows(selection: Selection, *, min_gap: float) -> list[Row]:
     if min_gap <= 0:
         raise ValueError(f"min_gap is a positive number, not {min_gap!r}: of equal attempts none is preferred.")
     rows: list[Row] = []
@@ -233,53 +243,19 @@ def preference_rows(selection: Selection, *, min_gap: float = 0.5) -> list[Row]:
             for high, low in pairs
         ]
     selection.left_out["without a partner"] += len(selection.rollouts) - paired
-    return selection.some(rows)
+    return rows
 
 
-def kto_rows(selection: Selection, *, min_reward: float = 1.0) -> list[Row]:
-    """Return the rows of `kto_dataset`."""
-    return selection.some(
-        [
-            {
-                "prompt": rollout.prompt,
-                "completion": rollout.completion,
-                "label": rollout.reward >= min_reward,
-                "tools": rollout.tools,
-            }
-            for rollout in selection.chosen()
-        ]
-    )
-
-
-def record_table(record: str | os.PathLike[str]) -> Dataset:
-    """Make a table of a record, a row for each episode; what is nested stands there as JSON text.
-
-    Raises:
-        OSError: It can't be read.
-        ValueError: It holds no episode.
-    """
-    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - see `dataset`
-
-    rows = [_flat(episode) for episode in read(record)]
-    if not rows:
-        raise ValueError("The record has no episode.")
-    make: Any = datasets.Dataset
-    return make.from_list(rows)
-
-
-def dataset(rows: Sequence[Row]) -> Dataset:
-    """Make a dataset in which each message and each tool comes back as it was, with no key of another's."""
-    # Imported here since it takes a second, which importing the bridge should not.
-    import datasets  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] - it has none
-
-    def feature(value: object) -> Any:
-        if isinstance(value, list):
-            return datasets.List(datasets.Json())
-        return datasets.Value("bool")
-
-    features = datasets.Features({name: feature(value) for name, value in rows[0].items()})
-    make: Any = datasets.Dataset
-    return make.from_list(list(rows), features=features)
+def _kto_rows(selection: Selection, *, min_reward: float) -> list[Row]:
+    return [
+        {
+            "prompt": rollout.prompt,
+            "completion": rollout.completion,
+            "label": rollout.reward >= min_reward,
+            "tools": rollout.tools,
+        }
+        for rollout in selection.chosen()
+    ]
 
 
 def _unfit(episode: EpisodeRecord, *, drop_cut: bool) -> str | None:
@@ -336,10 +312,3 @@ def _tools(tools: ToolsRecord, *, in_training: bool) -> list[dict[str, Any]]:
 
 def _once(specs: Iterable[ToolSpec]) -> list[ToolSpec]:
     return list({spec.name: spec for spec in specs}.values())
-
-
-def _flat(episode: EpisodeRecord) -> Row:
-    fields: Row = dict.fromkeys(EpisodeRecord.model_fields)
-    fields |= episode.model_dump(mode="json") | {"messages": episode.conversation}
-    scalars = (type(None), str, bool, int, float)
-    return {name: value if isinstance(value, scalars) else json.dumps(value) for name, value in fields.items()}
