@@ -14,6 +14,7 @@ import httpx
 
 from ors_client._errors import CLIENT_CLOSED, ClientStateError
 
+from .admission import Admission
 from .backends import (
     AiohttpConnections,
     Connections,
@@ -50,6 +51,7 @@ class Pool:
         self._origins: dict[tuple[str, str, int | None], Connections] = {}
         self._routes: dict[str, Send] = {}  # by URL, so that it is taken apart once
         self._loop: Loop | None = None
+        self._admission: Admission
         self._process = OwnProcess()
         self._closed = False
         self._holder: AsyncGenerator[None] | None = None
@@ -70,9 +72,14 @@ class Pool:
         if bound is not None and not bound.is_closed():
             raise ClientStateError("This client belongs to another event loop; open one for each loop.")
         self._loop, self._process, self._origins, self._routes = Loop.running(), OwnProcess(), {}, {}
+        self._admission = Admission(self._loop)
         self._holder = self._hold()
         await anext(self._holder)
         return self._loop
+
+    async def admit(self) -> None:
+        """Wait until another request may begin; the pool was bound before."""
+        await self._admission.wait()
 
     async def send(self, method: str, url: str, headers: Headers, body: bytes | None) -> HTTPResponse:
         """Send a request and return the head of its answer; the pool was bound before."""

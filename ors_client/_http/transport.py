@@ -219,6 +219,7 @@ class Transport:
         if stream is not None:
             stream.connect()
         loop = await self._pool.bind()
+        await self._pool.admit()  # before its limits begin: it is this process that it waits for
         deadline = _AttemptDeadline(self.timeouts, operation, loop, within=within)
         failure: FailedAttempt | None = None
         with deadline:
