@@ -31,6 +31,8 @@ for folder in (*(each for each in FOLDERS if not (each / "__main__.py").exists()
 
 from servers import KINDS, Server, eventually, expect_no_sessions, serve  # noqa: E402 - found through the path above
 
+from tests.forkserver import forking  # noqa: E402
+
 # Hypothesis' own limits are on the clock, which a busy machine does not keep; pytest's bounds every test. What runs
 # unattended tries the same examples each time, so that a failure is the change's.
 for name, examples in (("all", 100), ("fast", 25)):
@@ -91,6 +93,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not uses_torch(item.path), item.path not in slow))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the process that all workers' servers are forked off."""
+    config = session.config
+    if not hasattr(config, "workerinput") and not config.getoption("collectonly"):
+        servers_are_forked = forking()
+        servers_are_forked.__enter__()
+        config.add_cleanup(lambda: servers_are_forked.__exit__(None, None, None))
 
 
 def pytest_collection_finish() -> None:

@@ -22,8 +22,10 @@ from typing import Any, Literal
 import httpx
 
 from fixtures.journal import VARIABLE, Journal
+from tests import forkserver
 
 Kind = Literal["ours", "openreward", "ors-sdk"]
+Process = subprocess.Popen[bytes] | forkserver.ForkedProcess
 KINDS: tuple[Kind, ...] = ("ours", "openreward", "ors-sdk")
 
 PYTHONS = "ORS_SERVER_PYTHONS"
@@ -53,7 +55,7 @@ class Server:
 
     kind: Kind
     urls: tuple[str, ...]
-    process: subprocess.Popen[bytes]
+    process: Process
     journal: Journal
     folder: Path
     left: set[str] = field(default_factory=set)
@@ -98,17 +100,24 @@ def serve(
 ) -> Iterator[Server]:
     """Run a server for the length of a block; on a free port unless the arguments name one.
 
-    `python` is the interpreter that runs it: by default the one that `PYTHONS` names for its kind, or this one.
+    `python` is the interpreter that runs it: by default the one that `PYTHONS` names for its kind, or this one. Where
+    that is this one, the server is forked in a run of the tests.
     """
     if python is None:
-        python = json.loads(os.environ.get(PYTHONS, "{}")).get(kind, sys.executable)
-    ports = () if {"--split", "--platform", "--port"} & {*arguments} else ("--port", "0")
-    command = [python, "-m", *_COMMANDS[kind], *arguments, *ports]
+        python = json.loads(os.environ.get(PYTHONS, "{}")).get(kind)
+    if not {"--split", "--platform", "--port"} & {*arguments}:
+        arguments = (*arguments, "--port", "0")
+    forks = os.environ.get(forkserver.VARIABLE) if python is None else None
     with tempfile.TemporaryDirectory(prefix="ors-server-") as name:
         folder = Path(name)
         variables = {**os.environ, VARIABLE: str(folder / "journal"), **(env or {})}
+        process: Process
         with (folder / "output").open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
+            if forks:
+                process = forkserver.ForkedProcess(forks, [kind, *arguments], env=variables, output=folder / "output")
+            else:
+                command = [python or sys.executable, "-m", *_COMMANDS[kind], *arguments]
+                process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
         try:
             urls = _await_urls(process, folder / "output", start_seconds)
             yield Server(kind, urls, process, Journal(variables[VARIABLE]), folder)
@@ -131,7 +140,7 @@ def expect_no_sessions(servers: Iterable[Server]) -> None:
         assert not left, f"Sessions are left on the {server.kind} server: {', '.join(left)}"
 
 
-def _await_urls(process: subprocess.Popen[bytes], output: Path, seconds: float) -> tuple[str, ...]:
+def _await_urls(process: Process, output: Path, seconds: float) -> tuple[str, ...]:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = re.search(r"^listening on (.+)\n", output.read_text(errors="replace"), re.MULTILINE)
@@ -143,7 +152,7 @@ def _await_urls(process: subprocess.Popen[bytes], output: Path, seconds: float) 
     raise RuntimeError(f"The server does not listen after {seconds} s:\n{output.read_text(errors='replace')}")
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: Process) -> None:
     """End a process: asked first, then made to."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
