@@ -11,7 +11,8 @@ import anyio
 import anyio.to_thread
 from pydantic import SecretStr
 
-from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts, check_kinds, check_numbers, check_texts
+from ._arguments import checked
+from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
 from ._errors import ClientStateError
 from ._http.credentials import api_key as choose_key
@@ -23,11 +24,18 @@ from ._http.transport import Transport
 from ._http.urls import CATALOGUE, Layout, resolve
 from ._lifecycle.keepalive import Keepalive
 from ._lifecycle.server import Server
+from ._misuse import AsyncOnly
 from ._rollouts.rollout import Rollouts
 from ._rollouts.uploader import Uploader
 
+_NOT_OPEN = (
+    "The client is not open yet: write `async with AsyncClient(...) as client:`, or `with Client(...) as client:` in "
+    "blocking code."
+)
 
-class AsyncClient:
+
+@checked
+class AsyncClient(AsyncOnly, instead="Client"):
     """A client of one ORS server, for asyncio and trio, as an async context manager.
 
     Nothing is contacted and no thread is started until it is used. It belongs to the event loop that uses it, and may
@@ -74,15 +82,8 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         max_sessions: int | None = None,
     ) -> None:
-        check_numbers(max_sessions=max_sessions)
         if max_sessions is not None and max_sessions < 1:
             raise ValueError(f"max_sessions is at least 1, not {max_sessions!r}.")
-        check_kinds(retry=retry, keepalive=keepalive, timeout=timeout, limits=limits)
-        if transport is not None and not callable(transport):
-            raise TypeError(
-                f"transport takes what makes a transport, a class or a function, not {transport!r}; it is called for "
-                "each event loop: write transport=lambda: httpx.AsyncHTTPTransport(...)."
-            )
         environ = variables()
         self._target = resolve(url, environ)
         self._api_key = SecretStr(choose_key(api_key, self._target, environ) or "")
@@ -165,7 +166,7 @@ class AsyncClient:
             ClientStateError: The client was never open.
         """
         if self._uploader is None:
-            raise ClientStateError("The client is not open yet: `async with AsyncClient(...) as client:`.")
+            raise ClientStateError(_NOT_OPEN)
         return Rollouts(self._uploader)
 
     async def list_environments(self, deployment: str | None = None) -> list[str]:
@@ -192,12 +193,11 @@ class AsyncClient:
                 deployment where there are two hosts, as the catalogue's; on one URL it is a name like others.
             variant: One environment of a deployment that has several.
         """
-        check_texts(name=name, variant=variant)
         return AsyncEnvironment(self._open(), name, variant=variant)
 
     def _open(self) -> Server:
         if self._server is None:
-            raise ClientStateError("The client is not open yet: `async with AsyncClient(...) as client:`.")
+            raise ClientStateError(_NOT_OPEN)
         self._server.check()
         return self._server
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from ._arguments import checked_names
 
+
+@checked_names
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long the client waits, in seconds; `None` waits without a limit of its own.
@@ -38,6 +41,7 @@ class Timeouts:
                 raise ValueError(f"Timeouts.{field.name} is a positive number of seconds, not {value!r}.")
 
 
+@checked_names
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How often and how fast what is safe to repeat is repeated.
@@ -69,6 +73,7 @@ class RetryPolicy:
             raise ValueError(f"RetryPolicy.jitter is a share between 0 and 1, not {self.jitter!r}.")
 
 
+@checked_names
 @dataclass(frozen=True, slots=True)
 class KeepalivePolicy:
     """How sessions are kept from being reaped while nothing else asks for them.
@@ -94,6 +99,7 @@ class KeepalivePolicy:
             )
 
 
+@checked_names
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much a server can make the client hold; each breach is a `LimitExceeded` that names the setting.
@@ -129,32 +135,6 @@ class Limits:
             value: object = getattr(self, field.name)
             if not _is_count(value, least=0 if field.name == "redirects" else 1):
                 raise ValueError(f"Limits.{field.name} is a positive whole number, not {value!r}.")
-
-
-def check_kinds(*, retry: object, keepalive: object, timeout: object, limits: object) -> None:
-    """Raise `TypeError` where a setting is of another kind, and say what to write."""
-    for name, value, kind, remedy in (
-        ("retry", retry, RetryPolicy, "RetryPolicy(attempts=3)"),
-        ("keepalive", keepalive, KeepalivePolicy, "KeepalivePolicy(interval=5)"),
-        ("timeout", timeout, Timeouts, "Timeouts(response=5) for an answer or Timeouts(call=5) for a tool call"),
-        ("limits", limits, Limits, "Limits(result_bytes=2**20)"),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} takes {kind.__name__}, not {value!r}; write {name}={remedy}.")
-
-
-def check_texts(**given: object) -> None:
-    """Raise `TypeError` where what should be a text, or left out, is neither; a key's value is not shown."""
-    for name, value in given.items():
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{name} takes a string, not {type(value).__name__}.")
-
-
-def check_numbers(**given: object) -> None:
-    """Raise `TypeError` where what should be a number, or left out, is neither."""
-    for name, value in given.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise TypeError(f"{name} takes a number, not {value!r}.")
 
 
 def _is_number(value: object, *, above: float) -> bool:

@@ -12,11 +12,13 @@ from typing import TypeVar
 
 import anyio
 
-from ._config import check_texts
+from ._arguments import checked
 from ._errors import LimitExceeded, ORSError, StatusError, one_line
 from ._http.credentials import Secrets, secret_values
 from ._lifecycle.creation import TaskSource
 from ._lifecycle.server import EnvironmentKey, Server
+from ._misuse import Unlike
+from ._protocol.json import encode
 from ._protocol.operations import (
     Address,
     Operation,
@@ -70,7 +72,8 @@ class TaskMissing(StatusError):
         ORSError.__init__(self, problem + answer, url=url, session_id=session_id)
 
 
-class AsyncEnvironment:
+@checked
+class AsyncEnvironment(Unlike):
     """An environment of a server. Made by `AsyncClient.environment`; nothing is asked until a method is called.
 
     Every method that asks raises `EnvironmentNotFound` where the server has no such environment, and the other errors
@@ -172,9 +175,6 @@ class AsyncEnvironment:
             StatusError: There is no such split.
             TypeError: A bound is no integer.
         """
-        for name, bound in (("start", start), ("stop", stop)):
-            if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"list_tasks takes an integer as {name}, not {bound!r}.")
         address = await self._address()
 
         async def listed() -> list[Task]:
@@ -243,8 +243,8 @@ class AsyncEnvironment:
         Raises:
             TypeError: The task is neither a `Task` nor a `TaskRef`, or a secret is not a text.
         """
-        check_texts(toolset=toolset)
         secret_values(secrets)  # which says what is wrong with them
+        encode({} if env_overrides is None else env_overrides, "env_overrides")  # likewise
         source = None
         if isinstance(task, TaskRef):
             split, index = task.split, task.index

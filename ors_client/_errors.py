@@ -255,17 +255,25 @@ class StatusError(ORSError):
     Args:
         status: The HTTP status code.
         detail: The body's `detail`, or an excerpt of the body; redacted by whoever raises.
+        advice: What to do, where it is known better than by the kind of error.
     """
 
     _advice = ""
 
     def __init__(
-        self, doing: str, *, status: int, detail: str = "", url: str | None = None, session_id: str | None = None
+        self,
+        doing: str,
+        *,
+        status: int,
+        detail: str = "",
+        url: str | None = None,
+        session_id: str | None = None,
+        advice: str | None = None,
     ) -> None:
         self.status = status
         self.detail = detail
         text = f": {one_line(detail).rstrip('.')}" if detail else ""
-        hint = self._advice
+        hint = advice or self._advice
         if not hint and means_no_route(status, detail):
             hint = _NO_ROUTE_ADVICE
         elif not hint and status == 500:
@@ -479,10 +487,13 @@ class ToolError(ORSError):
 
     _verb = "failed"
 
-    def __init__(self, tool: str, *, detail: str, url: str | None = None, session_id: str | None = None) -> None:
+    def __init__(
+        self, tool: str, *, detail: str, advice: str = "", url: str | None = None, session_id: str | None = None
+    ) -> None:
         self.tool = tool
         self.detail = detail
-        super().__init__(f"Tool {tool!r} {self._verb}: {one_line(detail)}", url=url, session_id=session_id)
+        said = one_line(detail).rstrip(".") if advice else one_line(detail)
+        super().__init__(f"Tool {tool!r} {self._verb}: {said}{advice}", url=url, session_id=session_id)
 
     @property
     def text(self) -> str:
@@ -502,6 +513,7 @@ class ToolRejected(ToolError):
     Args:
         reason: The server's word for it (`not_found`, `input_validation`, `name_collision`, `episode_finished`, or
             whatever a server says), or `None` where it gave none.
+        available: The names of the tools that there are, where there is none of that name.
     """
 
     _verb = "was rejected"
@@ -512,11 +524,20 @@ class ToolRejected(ToolError):
         *,
         detail: str,
         reason: str | None = None,
+        available: Sequence[str] = (),
         url: str | None = None,
         session_id: str | None = None,
     ) -> None:
         self.reason = reason
-        super().__init__(tool, detail=detail, url=url, session_id=session_id)
+        self.available = list(available)
+        names = one_line(", ".join(map(repr, self.available)), _LISTING)
+        super().__init__(
+            tool,
+            detail=detail,
+            advice=f"; there are: {names}." if names else "",
+            url=url,
+            session_id=session_id,
+        )
 
 
 class ToolFailed(ToolError):

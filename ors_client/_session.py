@@ -19,9 +19,11 @@ from typing import Any, Self, TypeVar, TypeVarTuple, cast
 import anyio
 import anyio.lowlevel
 
+from ._arguments import checked
 from ._errors import (
     ClientStateError,
     DeadlineExceeded,
+    ORSError,
     SessionLost,
     ToolRejected,
 )
@@ -35,6 +37,7 @@ from ._lifecycle.keepalive import Keepalive
 from ._lifecycle.limiter import SessionPermit
 from ._lifecycle.server import EnvironmentKey, Server
 from ._lifecycle.setup import EnvironmentSetup
+from ._misuse import AsyncOnly
 from ._protocol.operations import (
     Address,
     Episode,
@@ -66,10 +69,14 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 _FINISHED = "episode_finished"
-_NOT_ENTERED = "A session has to be entered first: `async with environment.session(...)`."
+_NOT_ENTERED = (
+    "A session has to be entered first: write `async with environment.session(...) as session:`, without `async` in "
+    "blocking code."
+)
 
 
-class AsyncSession:
+@checked
+class AsyncSession(AsyncOnly, instead="a session of Client"):
     """One episode, as an async context manager.
 
     Entering it creates the episode, without waiting for the environment's setup; leaving it deletes it. It may be
@@ -155,7 +162,7 @@ class AsyncSession:
             ClientStateError: The session was not entered.
         """
         if self._id is None:
-            raise ClientStateError("A session has an id once it is entered: `async with environment.session(...)`.")
+            raise ClientStateError(_NOT_ENTERED)
         return self._id
 
     @property
@@ -236,16 +243,19 @@ class AsyncSession:
         """
         given: Mapping[str, Any] = {} if arguments is None else arguments
         operation = call(self._address, self.session_id, name, given)
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"timeout is a number of seconds, not {timeout!r}.")
         if timeout is not None and not timeout >= 0:  # NaN is not, either
             raise ValueError(f"timeout is a number of seconds and not negative, unlike {timeout!r}.")
         self._refuse_when_finished(name)
         limit = "call" if timeout is None else "timeout"
         seconds = self._server.transport.timeouts.call if timeout is None else timeout
-        return await self._under_way(
-            self._step, operation, name, seconds=seconds, doing=f"the call of {name!r}", limit=limit
-        )
+        try:
+            return await self._under_way(
+                self._step, operation, name, seconds=seconds, doing=f"the call of {name!r}", limit=limit
+            )
+        except ToolRejected as error:
+            if error.reason != "not_found":
+                raise
+            raise await self._with_names(error) from error.__cause__
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """Return the tool that takes the assistant's final message, or `None`. Since openreward 0.1.141."""
@@ -367,6 +377,23 @@ class AsyncSession:
 
     async def _prepared(self, operation: Operation[T]) -> T:
         return await self._under_way(lambda: self._entered.ask(operation))
+
+    async def _with_names(self, error: ToolRejected) -> ToolRejected:
+        """Return the rejection of a tool that is not there with those that are."""
+        try:
+            names = [tool.name for tool in await self.list_tools()]
+        except ORSError:  # what was asked for was the call
+            return error
+        return self._server.shown(
+            ToolRejected(
+                error.tool,
+                detail=error.detail,
+                reason=error.reason,
+                available=names,
+                url=error.url,
+                session_id=error.session_id,
+            )
+        )
 
     async def _step(self, operation: Operation[ToolOutput], name: str) -> ToolOutput:
         began = at_turn = ready = time.monotonic()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ._arguments import checked
 from ._client import AsyncClient
 from ._config import KeepalivePolicy, Limits, RetryPolicy, Timeouts
 from ._environment import AsyncEnvironment
@@ -21,6 +22,7 @@ from ._http.credentials import Secrets
 from ._http.pool import MakeTransport
 from ._http.process import OwnProcess
 from ._http.urls import CATALOGUE, Layout
+from ._misuse import BlockingOnly, Unlike
 from ._rollouts.rollout import Rollouts
 from ._session import AsyncSession
 from ._types import (
@@ -68,7 +70,8 @@ class _Runner:
         return self._thread.run(function(*args, **kwargs))
 
 
-class Client:
+@checked
+class Client(BlockingOnly, instead="AsyncClient"):
     """A blocking client of one ORS server, as a context manager; see `AsyncClient` for all that it takes and raises.
 
     It may be used from many threads; entering it starts a thread with an event loop, on which everything runs.
@@ -186,7 +189,8 @@ class Client:
         return Environment(self._client.environment(name, variant=variant), self._run)
 
 
-class Environment:
+@checked
+class Environment(Unlike):
     """An environment of a server; see `AsyncEnvironment`. Made by `Client.environment`."""
 
     def __init__(self, environment: AsyncEnvironment, run: _Runner) -> None:
@@ -278,7 +282,8 @@ class Environment:
         )
 
 
-class Session:
+@checked
+class Session(BlockingOnly, instead="a session of AsyncClient"):
     """One episode, as a context manager; see `AsyncSession`. Made by `Environment.session`."""
 
     def __init__(self, session: AsyncSession, run: _Runner) -> None:

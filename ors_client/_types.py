@@ -32,6 +32,8 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
+from ._arguments import checked_names
+
 logger = logging.getLogger(__name__)
 
 JSONValue = TypeAliasType("JSONValue", "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None")
@@ -361,6 +363,7 @@ class Task(_Model):
     index: int | None = None
 
 
+@checked_names
 @dataclass(frozen=True, slots=True)
 class TaskRef:
     """A task by split and index: the server looks it up.

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ors_client import ORSError, Task
+from ors_client._shared import checked
 
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 
+@checked
 class MultiEnvironmentSpec:
     """Several environments for one run: a dataset with an `environment` column, and a factory for every name in it.
 

@@ -6,15 +6,12 @@ carries them, as a worker needs them.
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
 import operator
 import os
 import re
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
@@ -22,9 +19,6 @@ from ors_client import KeepalivePolicy, Layout, Limits, RetryPolicy, TaskRef, Ti
 from ors_client._shared import (
     Secrets,
     check_headers,
-    check_kinds,
-    check_numbers,
-    check_texts,
     read_task_file,
     secret_values,
 )
@@ -97,15 +91,6 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Reject settings of the wrong kind, and limits under which no episode could run."""
-        check_kinds(retry=self.retry, keepalive=self.keepalive, timeout=self.timeout, limits=self.limits)
-        check_texts(
-            api_key=self.api_key, env_name=self.name, variant=self.variant, split=self.split, toolset=self.toolset
-        )
-        check_numbers(
-            call_timeout=self.call_timeout,
-            episode_timeout=self.episode_timeout,
-            max_failure_rate=self.max_failure_rate,
-        )
         record_path(self.record or "")
         secret_values(self.secrets)  # which says what is wrong with them
         check_headers({} if self.headers is None else self.headers)
@@ -153,22 +138,6 @@ class Settings:
             raise ValueError(f"A dataset row's task_index is an integer, not {index!r}.")
         split = row.get("split")
         return TaskRef(str(split) if split else self.split, operator.index(cast("SupportsIndex", index)))
-
-
-def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function with many parameters name the likely one for a keyword that it does not have."""
-    known = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else "."
-                raise TypeError(f"There is no parameter {name!r}{hint}")
-        return function(*args, **kwargs)
-
-    return checked
 
 
 def parse_target(

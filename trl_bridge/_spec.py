@@ -26,7 +26,7 @@ from ors_client import (
     ToolCallBlock,
     ToolSpec,
 )
-from ors_client._shared import Secrets
+from ors_client._shared import Secrets, checked
 
 from ._chat.content import to_content
 from ._chat.conversation import to_chat
@@ -43,7 +43,6 @@ from ._settings import (
     checked_count,
     checked_indices,
     parse_target,
-    suggest_names,
 )
 from ._trainer.attachment import attach
 from ._trainer.batch import check_batch, check_columns, check_configuration, check_trainer
@@ -57,6 +56,7 @@ T = TypeVar("T")
 RewardFunction = Callable[..., list[float | None]]
 
 
+@checked
 class OpenRewardSpec:
     """An ORS environment, as the slots of a TRL trainer; a drop-in for `trl.experimental.openreward.OpenRewardSpec`.
 
@@ -153,7 +153,6 @@ class OpenRewardSpec:
         TypeError: A setting is of the wrong kind, as `retry=3` or `indices=3`, or there is no such parameter.
     """
 
-    @suggest_names
     def __init__(
         self,
         target: str | Layout | Sequence[str | Layout],

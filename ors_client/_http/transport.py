@@ -32,7 +32,7 @@ from ors_client._errors import (
 from ors_client._protocol.json import decode, detail, refuses_body_secrets
 from ors_client._protocol.operations import Operation
 from ors_client._protocol.responses import check_blocks, check_models
-from ors_client._protocol.retry import FailedAttempt, RetryState, judge_status
+from ors_client._protocol.retry import FailedAttempt, KeySent, RetryState, judge_status
 from ors_client._protocol.stream import End, Forgotten, Raised, Stream, StreamState
 
 from .backends import HTTPResponse, Timing, content_coding, describe, foreign_errors, remedy, timing, was_never_sent
@@ -102,6 +102,7 @@ class Transport:
         base = {"user-agent": _USER_AGENT, "accept": "*/*", "accept-encoding": "identity"} | given
         self._anonymous = [(name.encode("ascii"), value.encode("latin-1")) for name, value in base.items()]
         self._signed = list(self._anonymous)
+        self._key_sent: KeySent = "given" if api_key is not None else "unset" if target.catalogue else "none"
         if api_key is not None:
             self._signed.append((b"x-api-key", api_key.encode("latin-1")))
 
@@ -363,7 +364,9 @@ class Transport:
             if response.status == 422 and refuses_body_secrets(body):
                 raise BodySecretsRefused(operation.name, status=422)
         url = self._address(operation)
-        judgement = judge_status(operation, response.status, response.headers, message, url=url, now=time.time())
+        judgement = judge_status(
+            operation, response.status, response.headers, message, url=url, now=time.time(), key=self._key_sent
+        )
         if isinstance(judgement, ORSError):
             raise judgement
         return judgement

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from ors_client._arguments import checked_names
 from ors_client._errors import ProtocolError, one_line
 
 CATALOGUE = "https://openreward.ai"
@@ -33,6 +34,7 @@ _HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 _USER_INFO = re.compile(r"^(.*?//)?.*@", re.DOTALL)
 
 
+@checked_names
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The URLs of a server: one for its API, one for sessions; often the same.
@@ -213,7 +215,11 @@ def _normalise(url: str) -> httpx.URL:
         if mark in url:
             raise ValueError(f"A server's URL has no place for {name}: {_safe(url)!r}.")
     if parsed.userinfo:
-        raise ValueError(f"A server's URL has no place for a user name or password: {_safe(url)!r}; pass api_key=...")
+        raise ValueError(
+            f"A server's URL has no place for a user name or password: {_safe(url)!r}; "
+            "a server's key goes into api_key=..., a proxy's login into headers={'Authorization': 'Basic ...'}, with "
+            "the base64 of 'user:password'."
+        )
     # Made from the parts: httpx keeps a default port after a scheme in capitals.
     return httpx.URL(_show(_origin(parsed)) + parsed.raw_path.decode("ascii").rstrip("/"))
 

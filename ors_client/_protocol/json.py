@@ -6,6 +6,7 @@ Knows nothing of endpoints. What it refuses to send raises `TypeError` or `Value
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -19,8 +20,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 _LONG = 2**16
 
 
-def encode(value: Mapping[str, object], name: str = "body") -> bytes:
-    """Write JSON as the servers read it, ASCII only; errors call it `name`.
+def encode(value: Mapping[str, object], name: str = "") -> bytes:
+    """Write JSON as the servers read it, ASCII only; errors call it `name`, and its items by their path from there.
 
     Raises:
         TypeError: A value is not JSON, or a key is not a string.
@@ -40,18 +41,23 @@ def _check_json(value: object, where: str) -> None:
     while pending:
         item, path, depth = pending.pop()
         if depth > 500:  # half of Python's recursion limit, which the encoder would meet
-            raise ValueError(f"{where} is nested more than 500 deep or contains itself.")
-        if type(item) in _PLAIN:
+            raise ValueError(f"{where or 'The object'} is nested more than 500 deep or contains itself.")
+        if type(item) in _PLAIN and not (type(item) is float and not math.isfinite(item)):
             continue
         if isinstance(item, Mapping):
             for key, inner in cast("Mapping[object, object]", item).items():
                 if not isinstance(key, str):
-                    raise TypeError(f"A key of {path} is {key!r}; the keys of a JSON object are strings.")
-                pending.append((inner, f"{path}.{key}", depth + 1))
+                    raise TypeError(
+                        f"A key of {path or 'the object'} is {key!r}; the keys of a JSON object are strings."
+                    )
+                pending.append((inner, f"{path}.{key}" if path else key, depth + 1))
         elif isinstance(item, list | tuple):
             pending.extend((inner, f"{path}[]", depth + 1) for inner in cast("Sequence[object]", item))
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise ValueError(f"{path} is {item!r}, which JSON does not have; write None or a finite number.")
         elif not isinstance(item, str | int | float):
-            raise TypeError(f"{path} is a {type(item).__name__}, which JSON does not have: {item!r}.")
+            kind = type(item).__name__
+            raise TypeError(f"{path} is {item!r:.80}, of the type {kind}, which JSON does not have.")
 
 
 def decode(text: str, *, limits: Limits) -> JSONValue:

@@ -9,6 +9,7 @@ Source: the standard's pages, openreward 0.1.50 to 0.1.167, ors-sdk 0.1.0.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -150,7 +151,15 @@ class Operation(Generic[Result_co]):
     @property
     def session_id(self) -> str | None:
         """The session it belongs to, where it belongs to one."""
-        return next((value.decode("ascii") for name, value in self.headers if name == b"x-session-id"), None)
+        return self._header(b"x-session-id")
+
+    @property
+    def deployment(self) -> str | None:
+        """The deployment of the catalogue that it asks, where it asks one."""
+        return self._header(b"x-deployment")
+
+    def _header(self, wanted: bytes) -> str | None:
+        return next((value.decode("ascii") for name, value in self.headers if name == wanted), None)
 
 
 def headers(
@@ -419,17 +428,13 @@ def call(address: Address, session_id: str, tool: str, arguments: Mapping[str, o
         TypeError: The arguments are not a JSON object.
         ValueError: A number in them is not finite.
     """
-    if not isinstance(tool, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
-        raise TypeError(f"A tool's name is a string, not {tool!r}.")
-    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"Arguments of a tool are a mapping, not {arguments!r}.")
     read, make_error = _readers(tool)
     return Operation(
         "POST",
         address.path("call"),
         read,
         holds_blocks=True,
-        body=encode({"name": tool, "input": arguments}),
+        body=b'{"name":%b,"input":%b}' % (json.dumps(tool).encode("ascii"), encode(arguments, "arguments")),
         headers=headers(session_id=session_id, deployment=address.deployment),
         idempotent=False,
         streamed=True,

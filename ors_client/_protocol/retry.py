@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Literal
 
 from ors_client._config import RetryPolicy, Timeouts
 from ors_client._errors import (
@@ -56,6 +57,20 @@ _HELD_BACK = (
     "It may have run and was not repeated. If a proxy stands before the server: turn off its buffering of answers, and "
     "raise its read time-out above the longest call."
 )
+
+_BEHIND_GATEWAY = (
+    "A gateway answers, and not the server behind it: is it started? Or the gateway's read time-out is shorter than "
+    "the environment's setup."
+)
+
+KeySent = Literal["given", "unset", "none"]
+"""Whether a key went with a request: one did; none, as the catalogue's variable is unset; none, at another server."""
+_KEY_ADVICE: dict[KeySent, str] = {
+    "given": "The key was refused: is it complete, not expired, and for this server?",
+    "unset": "OPENREWARD_API_KEY is not set: set it, or pass api_key=...",
+    "none": "Pass api_key=...; a key from the environment is sent to the catalogue's own hosts only.",
+}
+_NO_DEPLOYMENT = re.compile(r"deployment\b.{,200}\bnot found", re.IGNORECASE)
 
 _NO_EPISODE = "Active environment not found"
 # The rest of a line is read from its first "session" alone: from each of many, it would be read as often.
@@ -102,6 +117,7 @@ def judge_status(
     *,
     url: str,
     now: float,
+    key: KeySent = "given",
 ) -> FailedAttempt | ORSError:
     """Tell what an error status means: a fault to recover from, or an error to raise.
 
@@ -112,6 +128,7 @@ def judge_status(
         detail: What its body says, redacted.
         url: Where it came from.
         now: Seconds since the epoch, for a `Retry-After` date.
+        key: Whether a key went along, and where it would have come from.
     """
     wait = retry_after(headers, now=now)
     starting = status == 503 and headers.get("x-backend-state", "").lower() == "starting"
@@ -127,7 +144,12 @@ def judge_status(
     if session_id is not None and gone:
         return SessionLost(session_id, reason=f"HTTP {status} {detail}", url=url)
     kind = {401: AuthenticationError, 403: AuthenticationError, 402: BillingError}.get(status, StatusError)
-    return kind(operation.name, status=status, detail=detail, url=url, session_id=session_id)
+    advice, named = None, operation.deployment
+    if kind is AuthenticationError:
+        advice = _KEY_ADVICE[key]
+    elif named is not None and _NO_DEPLOYMENT.match(detail):
+        advice = f"Is {named!r} spelt as in the catalogue, owner and name, and may the key's account use it?"
+    return kind(operation.name, status=status, detail=detail, url=url, session_id=session_id, advice=advice)
 
 
 def is_missing_route(error: StatusError) -> bool:
@@ -278,6 +300,7 @@ class RetryState:
                 self._operation.name,
                 reason=f"{failure.reason}, with a Retry-After of {asked:g} seconds" if too_long else failure.reason,
                 attempts=self.count,
+                advice=_BEHIND_GATEWAY if failure.status in _GATEWAY and self._operation.host == "sessions" else None,
                 url=self._url,
                 session_id=self._session_id,
             )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
+from ors_client._arguments import checked
 from ors_client._errors import ClientStateError
 from ors_client._protocol.json import encode
 from ors_client._types import (
@@ -35,6 +36,7 @@ from .uploader import Event, RolloutSource, Uploader
 _EVENT_TYPES: Mapping[str, str] = {"user": "user_message", "assistant": "assistant_message", "system": "system_message"}
 
 
+@checked
 class Rollouts:
     """The rollouts that a client uploads to the catalogue. Made by `AsyncClient.rollouts`; safe from many threads.
 
@@ -123,6 +125,7 @@ class Rollouts:
         return self._uploader.flush(within)
 
 
+@checked
 class Rollout:
     """One rollout, uploaded event by event. Made by `Rollouts.start`; as a context manager it is finished at the end.
 

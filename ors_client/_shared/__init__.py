@@ -1,6 +1,6 @@
 """What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
 
-from ors_client._config import check_kinds, check_numbers, check_texts
+from ors_client._arguments import checked
 from ors_client._http.background import LoopThread, wait
 from ors_client._http.credentials import Secrets, check_headers, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
@@ -24,9 +24,7 @@ __all__ = [
     "SchemaResolver",
     "Secrets",
     "check_headers",
-    "check_kinds",
-    "check_numbers",
-    "check_texts",
+    "checked",
     "credentials_in",
     "flatten",
     "get_logger",

@@ -120,7 +120,7 @@ def _transport(error: TransportError, options: ServerOptions) -> list[str]:
         # Whether it runs, and where, is what the error's own message asks.
         return ["A server that is still starting opens its port late; wait for it: --wait 60"]
     if said.startswith("http 5"):
-        return ["A gateway answers, and the server behind it does not: is it started?"]
+        return []  # the error itself says what a gateway may lack
     return connection_hints(said, options.url) or [
         "Is this an ORS server's port? A TLS port has to be given as https://."
     ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ors_client._arguments import checked
 
+
+@checked
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits of one episode.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import anyio
 
+from ors_client._arguments import checked
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets
 from ors_client._http.redaction import get_logger
@@ -27,6 +28,7 @@ from ._rules import Rules
 logger = get_logger(__name__)
 
 
+@checked
 async def evaluate(
     environment: AsyncEnvironment,
     tasks: Sequence[TaskRef | Task],

@@ -19,6 +19,7 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
+from ors_client._arguments import checked
 from ors_client._config import Limits, RetryPolicy
 from ors_client._errors import LimitExceeded, ORSError, is_web_page, one_line
 from ors_client._http.backends import content_coding, describe, foreign_errors, remedy
@@ -122,6 +123,7 @@ class Reply:
         return "filter" if reason.startswith("content_filter") else None  # Google adds what was found
 
 
+@checked
 class ChatModel:
     """A model to ask, as an async context manager.
 

@@ -13,6 +13,7 @@ from functools import partial
 
 import anyio
 
+from ors_client._arguments import checked
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets, secret_values
 from ors_client._types import JSONObject, JSONValue, Task, TaskRef
@@ -26,6 +27,7 @@ from ._run import check_settings, describe_run
 from ._shard import Attempt, Shard, attempts_of
 
 
+@checked
 @dataclass(kw_only=True, repr=False)
 class Plan:
     """The attempts of an evaluation that its record does not hold yet, and what becomes of their episodes.
@@ -107,6 +109,7 @@ class Plan:
             return self.unplayed()
 
 
+@checked
 async def make_plan(
     environment: AsyncEnvironment,
     tasks: Sequence[TaskRef | Task],

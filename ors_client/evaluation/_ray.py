@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
 
+from ors_client._arguments import checked
 from ors_client._client import AsyncClient
 from ors_client._http.credentials import Secrets, secret_values
 from ors_client._http.redaction import get_logger
@@ -24,6 +25,7 @@ from ._rules import Rules
 logger = get_logger(__name__)
 
 
+@checked
 async def evaluate_on_ray(
     client: Callable[[], AsyncClient],
     tasks: Sequence[TaskRef | Task],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ors_client._arguments import checked
 from ors_client._types import JSONObject, Message
 from ors_client.formats import OpenAIChat
 from ors_client.record import EpisodeRecord
 
 
+@checked
 def requests(episode: EpisodeRecord) -> list[JSONObject]:
     """Return the body of the request for each reply of an episode, as `ChatModel.ask` sends it; the last may lack one.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ors_client._arguments import checked
 from ors_client.formats import ReasoningHistory
 
 from ._budget import Budget
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The rules of all episodes of a run.

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._errors import ToolError
 from ors_client._protocol.json import encode
 from ors_client._types import Block, JSONObject, Message, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
@@ -38,6 +39,7 @@ class ToolCall:
     problem: str | None = None
 
 
+@checked
 def tool_calls(message: Message) -> list[ToolCall]:
     """Return the calls of a message, in order."""
     return [
@@ -47,6 +49,7 @@ def tool_calls(message: Message) -> list[ToolCall]:
     ]
 
 
+@checked
 def tool_result(call: ToolCall, outcome: ToolOutput | ToolError | str) -> ToolResultBlock:
     """Return the outcome of a call as a block of a user message.
 
@@ -114,6 +117,7 @@ def arguments_object(block: ToolCallBlock) -> JSONObject:
     return block.input if broken is None else {_BROKEN: broken}
 
 
+@checked
 def distinct_ids(messages: Iterable[Message]) -> list[Message]:
     """Return a conversation in which every call and its result have an id of their own, which every provider takes.
 

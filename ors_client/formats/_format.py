@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._errors import ToolError
 from ors_client._types import Block, JSONObject, Message, ToolCallBlock, ToolOutput, ToolSpec, UnknownBlock
 
@@ -18,6 +19,7 @@ from ._calls import ToolCall, distinct_ids, tool_calls, tool_result
 from ._names import ToolNames
 
 
+@checked
 class Format(ABC):
     """One provider's shapes, for the tools of one session.
 

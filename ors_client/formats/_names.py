@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ors_client._arguments import checked
 from ors_client._http.redaction import get_logger
 from ors_client._types import ToolSpec
 
@@ -19,6 +20,7 @@ _LONGEST = 64
 _ACCEPTED = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_LONGEST - 1}}}")
 
 
+@checked
 class ToolNames:
     """The tools under the names that a model calls them by.
 

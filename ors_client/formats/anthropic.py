@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._types import (
     Block,
     ImageBlock,
@@ -33,6 +34,7 @@ _NAME = "anthropic"
 _IMAGE_TYPES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
+@checked
 class Anthropic(Format):
     """Shapes of `client.messages.create(**format.request(messages))`.
 

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._types import (
     Block,
     ImageBlock,
@@ -34,6 +35,7 @@ from ._normalize import Capabilities, normalize_content, normalize_messages, spl
 _NAME = "google"
 
 
+@checked
 class Google(Format):
     """Shapes of `client.models.generate_content(**format.request(messages))`.
 

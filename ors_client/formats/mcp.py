@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._errors import ToolError
 from ors_client._types import (
     Block,
@@ -33,6 +34,7 @@ from ._normalize import Capabilities, normalize_content, normalize_messages, spl
 _NAME = "mcp"
 
 
+@checked
 class MCP(Format):
     """Shapes of `sampling/createMessage`, and of `tools/list` and `tools/call` for a server before a session.
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
+from ors_client._arguments import checked
 from ors_client._types import (
     Block,
     ImageBlock,
@@ -40,6 +41,7 @@ ReasoningHistory = Literal["all", "last", "none"]
 """Of which of the model's replies the reasoning is part of a request."""
 
 
+@checked
 class OpenAIChat(Format):
     """Shapes of `client.chat.completions.create(**format.request(messages))`.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ors_client._arguments import checked
 from ors_client._types import (
     Block,
     ImageBlock,
@@ -31,6 +32,7 @@ from ._normalize import Capabilities, normalize_content, normalize_messages
 _NAME = "openai_responses"
 
 
+@checked
 class OpenAIResponses(Format):
     """Shapes of `client.responses.create(**format.request(messages))`.
 

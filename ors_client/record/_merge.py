@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ors_client._arguments import checked
+
 from . import _lines
 from ._models import EpisodeRecord, RunRecord
 from ._reader import numbered
@@ -53,6 +55,7 @@ class Merged:
     shards: list[str]
 
 
+@checked
 def merge(records: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
     """Write the episodes of several records into a new one.
 

@@ -12,6 +12,7 @@ from typing import BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from ors_client._arguments import checked
 from ors_client._http.redaction import get_logger
 from ors_client._types import JSONObject
 
@@ -26,6 +27,7 @@ _IMAGES_HELD = 64  # that were read last: an episode shows the same ones in its 
 _M = TypeVar("_M", bound=BaseModel)
 
 
+@checked
 def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
     """Yield the episodes of a file, in the order in which they ended.
 
@@ -38,6 +40,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[EpisodeRecord]:
         yield episode
 
 
+@checked
 def runs(path: str | os.PathLike[str]) -> list[RunRecord]:
     """Return the settings of the runs that are in a file, in its order.
 
@@ -48,6 +51,7 @@ def runs(path: str | os.PathLike[str]) -> list[RunRecord]:
         return list(_Index(file).runs.values())
 
 
+@checked
 def numbered(
     path: str | os.PathLike[str], *, only: Collection[int] | None = None
 ) -> Iterator[tuple[int, EpisodeRecord]]:

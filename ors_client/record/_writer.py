@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from ors_client._arguments import checked
 from ors_client._http.redaction import Redactor
 from ors_client._types import JSONObject
 
@@ -35,6 +36,7 @@ _SHORTEST_IN_IMAGE = 8  # characters; four stand in a megabyte of base64 by chan
 _M = TypeVar("_M", bound=BaseModel)
 
 
+@checked
 class RecordWriter:
     """Appends episodes to a file; safe from threads and, on POSIX, from processes.
 
@@ -141,6 +143,7 @@ class _SharedLines:
         self._end = end
 
 
+@checked
 def redacted(episode: EpisodeRecord, hide: Collection[str]) -> EpisodeRecord:
     """Return an episode as it may be shown: without keys and secrets, wherever they turn up in it.
 

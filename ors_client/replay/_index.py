@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ors_client._arguments import checked
 from ors_client._config import Limits
 from ors_client._errors import LimitExceeded
 from ors_client._protocol.json import decode
@@ -95,6 +96,7 @@ class RecordedEnvironment:
         return ReplaySession(task, episodes[first:] + episodes[:first])
 
 
+@checked
 class Script:
     """All environments of a record, in memory.
 
@@ -183,6 +185,7 @@ class ReplaySession:
         )
 
 
+@checked
 def read_tools(text: str) -> ToolList:
     """Read a list of tools from JSON: that of `ors tools URL --json`, or of a server.
 

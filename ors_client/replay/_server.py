@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from ors_client._arguments import checked
 from ors_client.record import read
 
 from ._index import Script
@@ -43,6 +44,7 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
 _logger.addFilter(_is_own_fault)
 
 
+@checked
 class Replay:
     """A server that answers from a record; an async context manager, for asyncio.
 

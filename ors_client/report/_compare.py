@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ors_client._arguments import checked
+
 from ._figures import Figures, TaskFigures
 from ._intervals import CONFIDENCE, Estimate, estimate, mean
 
@@ -60,6 +62,7 @@ class Comparison:
         return "better" if self.reward.difference.mean > 0 else "worse"
 
 
+@checked
 def compare(first: Figures, second: Figures) -> Comparison:
     """Return how the second figures differ from the first.
 

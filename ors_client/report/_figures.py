@@ -16,6 +16,7 @@ from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ors_client._arguments import checked
 from ors_client.record import EpisodeRecord
 
 from ._advice import advice
@@ -128,6 +129,7 @@ class EnvironmentFigures:
         return {reason: count / whole for reason, count in self.finish_reasons.most_common()}
 
 
+@checked
 class Figures:
     """The figures of the episodes that were added.
 
@@ -363,6 +365,7 @@ class Figures:
         return {k: (share, tasks) for k, (share, tasks) in curve.items() if 2 * tasks >= self.num_tasks}
 
 
+@checked
 def pass_at(k: int, *, tried: int, passed: int) -> float:
     """Return the chance that at least one of `k` attempts passes, estimated without bias from `tried` attempts.
 
@@ -373,6 +376,7 @@ def pass_at(k: int, *, tried: int, passed: int) -> float:
     return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
 
 
+@checked
 def pass_hat(k: int, *, tried: int, passed: int) -> float:
     """Return the chance that all of `k` attempts pass, estimated without bias from `tried` attempts.
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ors_client._arguments import checked
 from ors_client.record import EpisodeRecord
 
 from ._charts import axis_bounds, bar, bins, line_chart
@@ -46,6 +47,7 @@ _FILTERS = (
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 
 
+@checked
 def write_report(
     record: str | os.PathLike[str],
     page: str | os.PathLike[str],

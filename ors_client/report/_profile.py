@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ors_client._arguments import checked
 from ors_client.record import EpisodeRecord, read
 
 
@@ -34,6 +35,7 @@ class TaskRate:
         return self.passed / self.attempts
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """The pass rates of one model on one split of an environment.
@@ -73,6 +75,7 @@ class Profile:
         }
 
 
+@checked
 def profile(
     record: str | os.PathLike[str],
     *,

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ors_client._arguments import checked
 from ors_client.record import EpisodeRecord, numbered
 
 from ._figures import Figures, TaskKey
@@ -28,6 +29,7 @@ class Sample:
     superseded: int
 
 
+@checked
 def summarise(
     path: str | os.PathLike[str],
     *,

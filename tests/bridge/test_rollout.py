@@ -198,7 +198,7 @@ def test_wrong_arguments_come_back_as_the_servers_own_words(failing):
 
 def test_arguments_that_can_not_be_sent_are_an_error_to_the_model_and_no_failure(failing):
     environment = failing()
-    with pytest.raises(ToolCallError, match="float"):
+    with pytest.raises(ToolCallError, match="reward is nan"):
         environment.step(reward=float("nan"))
     assert environment.step(reward=1.0) == "stepped"
     assert environment.status == "scored"

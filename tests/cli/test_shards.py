@@ -87,7 +87,7 @@ def test_shard_is_the_same_in_any_order_and_keeps_its_attempts_when_there_are_mo
     assert set(before) <= set(attempts(tasks, 5, (2, 3)))
 
 
-@pytest.mark.parametrize("shard", [(0, 8), (9, 8), (1, 0), (2,), "2/8", (1.0, 2), 3])
+@pytest.mark.parametrize("shard", [(0, 8), (9, 8), (1, 0), (2,)])
 def test_shard_that_does_not_exist_is_refused(attempts, shard):
     with pytest.raises(ValueError, match=r"as \(2, 8\): not " + re.escape(repr(shard))):
         attempts([TaskRef("train", 0)], 1, shard)

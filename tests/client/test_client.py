@@ -63,7 +63,11 @@ def test_url_from_an_unset_variable_is_refused(kind, url):
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [({"secrets": "x"}, "secrets .*not str"), ({"secrets": {"a": 3}}, "'a'"), ({"toolset": 3}, "toolset .*not int")],
+    [
+        ({"secrets": "x"}, "secrets .*not str"),
+        ({"secrets": {"a": 3}}, "'a'"),
+        ({"toolset": 3}, "toolset takes a string, not 3"),
+    ],
 )
 def test_option_of_a_session_of_the_wrong_kind_is_refused_before_it_is_entered(settings, named):
     with Client("http://peer.test") as client, pytest.raises(TypeError, match=named):

@@ -246,9 +246,3 @@ def test_what_a_stream_raised_is_an_error_of_its_operation():
     assert isinstance(operations.call(HERE, "s", "say", {}).make_error("x"), ToolFailed)
     assert isinstance(operations.score_group(HERE, "s", []).make_error("x"), ToolFailed)
     assert isinstance(operations.create_session().make_error("x"), ProtocolError)
-
-
-@pytest.mark.parametrize(("tool", "arguments"), [(7, {}), (None, {}), ("say", []), ("say", "text")])
-def test_call_of_no_known_shape_is_a_type_error(tool, arguments):
-    with pytest.raises(TypeError):
-        operations.call(HERE, "s", tool, arguments)

@@ -39,7 +39,13 @@ ORDER = (
     "trl_bridge: specs",
 )
 GROUPS = {
-    "ors_client: values, errors, settings": ("ors_client._types", "ors_client._errors", "ors_client._config"),
+    "ors_client: values, errors, settings": (
+        "ors_client._types",
+        "ors_client._errors",
+        "ors_client._config",
+        "ors_client._arguments",
+        "ors_client._misuse",
+    ),
     "ors_client: clients, environments, sessions": (
         "ors_client",
         "ors_client._client",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+from ors_client._shared import checked
 from ors_client.report import profile
 
 
+@checked
 def tasks_between(
     record: str | os.PathLike[str],
     low: float,

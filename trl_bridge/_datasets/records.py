@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ors_client import Block, Message, TextBlock, ToolResultBlock, ToolSpec
-from ors_client._shared import flatten, get_logger
+from ors_client._shared import checked, flatten, get_logger
 from ors_client.formats import OpenAIChat
 from ors_client.record import EpisodeRecord, ToolsRecord, read
 from trl_bridge._chat.conversation import Chat, to_chat
@@ -30,6 +30,7 @@ Images = Literal["refuse", "text"]
 Row = dict[str, Any]
 
 
+@checked
 def sft_dataset(
     record: str | os.PathLike[str],
     *,
@@ -56,6 +57,7 @@ def sft_dataset(
     return selection.dataset(_sft_rows(selection, min_reward=min_reward))
 
 
+@checked
 def preference_dataset(
     record: str | os.PathLike[str],
     *,
@@ -83,6 +85,7 @@ def preference_dataset(
     return selection.dataset(_preference_rows(selection, min_gap=min_gap))
 
 
+@checked
 def kto_dataset(
     record: str | os.PathLike[str],
     *,
