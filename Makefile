@@ -31,6 +31,8 @@ demo-sft: $(DEMO) ## Evaluate a weak model, train on what it solved, and see the
 # Where bytecode is forbidden, every one of some hundred servers and commands would be compiled anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 TOGETHER := --dist loadfile --no-loadscope-reorder
+# In a fresh clone every worker would rewrite the assertions of all tests for itself, at the same time.
+WARM := [ -d .pytest_cache ] || $(PYTEST) --collect-only -qq >/dev/null;
 
 # Lint runs beside the tests, and what it says comes behind theirs. Its status is 2, since 1 says that tests failed.
 beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
@@ -39,10 +41,10 @@ beside_lint = @said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 &
 	wait $$lint || status=2; cat $$said; exit $$status
 
 test: $(DEV) ## Lint, and run the fast tests, in four minutes
-	$(call beside_lint,$(PYTEST) -n 4 $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
+	$(call beside_lint,$(WARM) $(PYTEST) -n 4 $(TOGETHER) -m 'not slow' --hypothesis-profile fast)
 
 test-all: $(DEV) ## Lint, run every test and report the coverage, in about seventeen
-	$(call beside_lint,$(PYTEST) -n 3 $(TOGETHER) --cov --cov-report term:skip-covered)
+	$(call beside_lint,$(WARM) $(PYTEST) -n 3 $(TOGETHER) --cov --cov-report term:skip-covered)
 
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
 	@$(PYTEST) --last-failed --last-failed-no-failures none

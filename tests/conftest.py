@@ -53,7 +53,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """Hand out files whole, and all that use torch to one worker: to import it takes as long as a hundred tests."""
+    """Hand out files whole, and what imports the same heavy packages to one worker: torch is as slow as 100 tests."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -61,6 +61,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
+            if file.startswith("tests/formats/"):  # hold the formats to the types in three providers' packages
+                return "providers"
             return "torch" if uses_torch(ROOT / file) else file
 
     return Files(config, log)

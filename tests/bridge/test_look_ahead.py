@@ -118,7 +118,7 @@ def test_reading_the_order_ahead_changes_nothing_of_it(echo, tmp_path):
                 policy=win,
                 trainer=Noting,
                 rollouts=ROLLOUTS,
-                arguments={"max_steps": 8},
+                arguments={"max_steps": 6},
                 train_dataset=spec.train_dataset.add_column("at", list(range(len(TASKS)))).select(range(6)),
             )
             spec.attach(made)

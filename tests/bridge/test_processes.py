@@ -69,7 +69,8 @@ def test_two_machines_train_and_their_records_are_merged(tmp_path, eventually):
 # --- A signal
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.timeout(240)
 def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually, ranks):
     command = LAUNCH if ranks > 1 else [sys.executable]

@@ -36,7 +36,8 @@ TOOL = "exact"
 LENGTH = 12_000  # of the result's JSON: two chunks and an end
 
 SHORT = Timeouts(connect=3.0, response=2.5, silence=2.5, start_up=5.0, close=3.0)
-PATIENT = Timeouts(connect=30.0, response=30.0, silence=30.0, start_up=60.0, close=30.0)
+# A client that may have created a session looks after it for as long as it may close.
+PATIENT = Timeouts(connect=30.0, response=30.0, silence=30.0, start_up=60.0, close=8.0)
 RETRY = RetryPolicy(attempts=ATTEMPTS, first_delay=0.02, max_delay=0.1)
 LIMITS = Limits(result_bytes=500_000, events=5_000, redirects=REDIRECTS)
 PINGS = KeepalivePolicy(interval=0.1, tolerance=30.0)
