@@ -31,7 +31,7 @@ from ors_client.evaluation import (
 from ors_client.evaluation._evaluate import play_plan
 from ors_client.evaluation._progress import so_far
 from ors_client.evaluation._ray import play_plan_on_ray
-from ors_client.evaluation._ray_driver import import_ray
+from ors_client.evaluation._ray_cluster import import_ray
 from ors_client.evaluation._shard import Shard
 from ors_client.record import EpisodeRecord
 from ors_client.report import Figures, summarise, write_report

@@ -9,11 +9,11 @@ async with AsyncClient(url) as client:
 """
 
 from ._budget import Budget
+from ._dispatcher import WorkerDied
 from ._evaluate import evaluate
 from ._model import ChatModel, ConversationRefused, ModelError, ModelRefused, Reply
 from ._plan import Plan, make_plan
 from ._ray import evaluate_on_ray
-from ._ray_driver import WorkerDied
 from ._requests import requests
 from ._rules import Rules
 from ._run import SettingsDiffer

@@ -13,7 +13,6 @@ import anyio
 from ors_client._arguments import checked
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets
-from ors_client._http.redaction import get_logger
 from ors_client._types import Task, TaskRef
 from ors_client.formats import ReasoningHistory
 from ors_client.record import EpisodeRecord
@@ -24,8 +23,6 @@ from ._episode import play
 from ._model import ChatModel, ModelRefused
 from ._plan import Plan, make_plan
 from ._rules import Rules
-
-logger = get_logger(__name__)
 
 
 @checked
@@ -108,8 +105,6 @@ async def evaluate(
         passing=passing,
         unscored=unscored,
     )
-    for note in plan.notes:
-        logger.info("Other episodes of %s: %s.", record, note)
     with plan.playing(on_episode=on_episode, progress=progress):
         await play_plan(plan, environment, model)
     return await plan.figures()

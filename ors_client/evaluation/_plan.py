@@ -16,6 +16,7 @@ import anyio
 from ors_client._arguments import checked
 from ors_client._environment import AsyncEnvironment
 from ors_client._http.credentials import Secrets, secret_values
+from ors_client._http.redaction import get_logger
 from ors_client._types import JSONObject, JSONValue, Task, TaskRef
 from ors_client.record import EpisodeRecord, RecordWriter, RunRecord, read
 from ors_client.report import Figures, summarise
@@ -25,6 +26,8 @@ from ._progress import progress_bar
 from ._rules import Rules
 from ._run import check_settings, describe_run
 from ._shard import Attempt, Shard, attempts_of
+
+logger = get_logger(__name__)
 
 
 @checked
@@ -174,11 +177,14 @@ async def make_plan(
         },
     )
     held, before = await anyio.to_thread.run_sync(_held, record, run)
+    notes = check_settings(record, before, run, force=force)
+    for note in notes:
+        logger.info("Other episodes of %s: %s.", record, note)
     summary = {"passing": passing, "unscored": unscored}
     return Plan(
         attempts=[attempt for attempt in asked if attempt not in held or (retry_failed and held[attempt])],
         requested=len(asked),
-        notes=check_settings(record, before, run, force=force),
+        notes=notes,
         environment=run.environment or "",
         rules=rules,
         concurrency=concurrency,

@@ -1,4 +1,4 @@
-"""An evaluation whose episodes are played by workers on Ray; see `_ray_driver` for how."""
+"""An evaluation whose episodes are played by workers on Ray; see `_dispatcher` for how."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
 
+import anyio
+
 from ors_client._arguments import checked
 from ors_client._client import AsyncClient
 from ors_client._http.credentials import Secrets, secret_values
-from ors_client._http.redaction import get_logger
 from ors_client._types import Task, TaskRef
 from ors_client.formats import ReasoningHistory
 from ors_client.record import EpisodeRecord
 from ors_client.report import Figures
 
 from ._budget import Budget
+from ._dispatcher import Dispatcher
 from ._model import ChatModel
 from ._plan import Plan, make_plan
-from ._ray_driver import RayWorkers, import_ray
+from ._ray_cluster import connected, create_workers, import_ray, pickled
 from ._ray_worker import WorkerSettings
 from ._rules import Rules
-
-logger = get_logger(__name__)
 
 
 @checked
@@ -131,8 +131,6 @@ async def evaluate_on_ray(
             unscored=unscored,
             noted={"workers": workers},
         )
-        for note in plan.notes:
-            logger.info("Other episodes of %s: %s.", record, note)
         with plan.playing(on_episode=on_episode, progress=progress):
             await play_plan_on_ray(
                 plan,
@@ -166,17 +164,20 @@ async def play_plan_on_ray(
     """
     if not plan.attempts:
         return
-    on_ray = RayWorkers(
-        settings=WorkerSettings(
-            client=client, model=model, environment=environment, variant=variant, rules=plan.rules, secrets=plan.secrets
-        ),
-        count=workers,
+    ray = import_ray()
+    settings = WorkerSettings(
+        client=client, model=model, environment=environment, variant=variant, rules=plan.rules, secrets=plan.secrets
+    )
+    dispatcher = Dispatcher(
+        ray,
+        pickled(ray, settings),
+        plan.attempts,
+        plan.finish,
         concurrency=plan.concurrency,
-        address=address,
-        hide=[*secret_values(plan.secrets), *hide],
         on_leaked=on_leaked or (lambda _: None),
     )
-    await on_ray.play(plan.attempts, plan.finish)
+    async with connected(ray, address, hide=[*secret_values(plan.secrets), *hide]):
+        await dispatcher.play(await anyio.to_thread.run_sync(create_workers, ray, workers))
 
 
 def _check_factories(client: object, model: object) -> None:

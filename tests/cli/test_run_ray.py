@@ -135,6 +135,16 @@ def test_evaluation_on_ray_goes_on_where_its_record_ends_and_uses_the_ray_that_i
     assert ray.is_initialized()
 
 
+def test_evaluation_on_ray_plays_its_shard_alone(run, tmp_path):
+    played = []
+    for shard in ((1, 2), (2, 2)):
+        record = tmp_path / "{}-of-{}.jsonl".format(*shard)
+        figures = run("right", attempts=2, shard=shard, record=record)
+        played.append([(episode.index, episode.attempt) for episode in read(record)])
+        assert figures.episodes == len(played[-1]) == 4
+    assert sorted(played[0] + played[1]) == [(task.index, attempt) for task in TASKS for attempt in range(2)]
+
+
 # --- As in one process -----------------------------------------------------------------------------------------------
 
 

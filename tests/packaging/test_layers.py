@@ -125,7 +125,7 @@ def test_loggers_of_modules_that_log_a_server_s_text_hide_what_it_may_echo():
     assert plain == {
         "ors_client._http.redaction",  # which makes the others
         "ors_client._types",  # logs no word of a server
-        "ors_client.evaluation._ray_driver",  # quietens a logger of Ray's
+        "ors_client.evaluation._ray_cluster",  # quietens a logger of Ray's
         "ors_client.cli.command",  # shows what the others log
         "ors_client.replay._server",  # is a server
     }
