@@ -173,14 +173,23 @@ class _Redactors:
 
 def _writable(record: _M, redactors: _Redactors) -> _M:
     """Return `record` without secrets, in keys and values alike, and without what a line of JSON can't carry."""
+    # A record names the same few fields over and over, and looking for secrets is most of what writing it costs.
+    known: dict[tuple[Redactor, str], str] = {}
+
+    def shown(text: str, redactor: Redactor) -> str:
+        found = known.get((redactor, text))
+        if found is None:
+            # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
+            found = redactor.redact(text).encode(errors="backslashreplace").decode()
+            known[redactor, text] = found
+        return found
 
     def clean(value: Any, depth: int = 0, redactor: Redactor = redactors.words) -> Any:
         if depth > _DEEPEST:
             return f"(nested more than {_DEEPEST} deep)"
         match value:
             case str():
-                # Half a surrogate pair, as a model or a tool that cuts at a UTF-16 unit makes it.
-                return redactor.redact(value).encode(errors="backslashreplace").decode()
+                return shown(value, redactor)
             case dict():
                 fields = cast("dict[Any, Any]", value)
                 image = fields.get("type") == "image"
