@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -12,12 +13,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ors_client import KeepalivePolicy
+from ors_client import JSONValue, KeepalivePolicy
 from ors_client.report._text import duration
 
-from .check_report import CheckReport, EnvironmentDescription, Problem, SessionDemand
+from .check_report import CheckReport, EnvironmentDescription, Problem, SessionDemand, Wait
 from .command import INTERRUPTED, PROBLEMS
-from .options import SecretHostsOption, SecretOption, ServerOptions, SplitOption, TaskOption, read_secrets
+from .json_input import read_json
+from .options import (
+    Misuse,
+    SecretHostsOption,
+    SecretOption,
+    ServerOptions,
+    SplitOption,
+    TaskOption,
+    ToolsetOption,
+    read_secrets,
+)
 from .output import err, out, printable, show, show_error, show_json, show_note
 from .server_check import ServerCheck
 from .signals import run_until_signal
@@ -26,6 +37,8 @@ _REAPED = 900  # seconds after which the official servers end a session without 
 _OFFICIAL = ("openreward ", "ors-sdk")
 _FEWEST = 2  # rollouts of one prompt that GRPOConfig takes
 _LABEL = len("group scoring")
+_SHOW_SECONDS = 0.2  # between looks at what is waited for
+_LINE_SECONDS = 10.0  # between lines about one wait, in a pipe
 _PANEL = "What a GRPO run would ask of it"
 
 
@@ -36,6 +49,7 @@ def check(
     task: TaskOption = 0,
     secret: SecretOption = None,
     secret_hosts: SecretHostsOption = None,
+    toolset: ToolsetOption = None,
     hold: Annotated[
         float | None,
         typer.Option(
@@ -45,6 +59,17 @@ def check(
             help="Hold a session for so long, pinged as in training, and see whether the server keeps it.",
         ),
     ] = None,
+    call: Annotated[
+        str | None,
+        typer.Option(
+            "--call",
+            metavar="TOOL",
+            help="Call this tool, one that takes its time, and see whether proxies let its stream through.",
+        ),
+    ] = None,
+    arguments: Annotated[
+        str, typer.Option("--arguments", metavar="JSON", help="Of the tool that --call names, as an object.")
+    ] = "{}",
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, metavar="N", help="Rollouts per device.", rich_help_panel=_PANEL)
     ] = 8,
@@ -61,20 +86,20 @@ def check(
 ) -> int:
     """Examine a server: what it is, what it offers, whether a session works, and what a training run would need.
 
-    Opens one session (another with --hold) and calls none of its tools. The exit status is 0 when all is well, 1 when
-    there are problems.
+    Opens four sessions (another with --hold or --call) and calls none of their tools but that of --call. The exit
+    status is 0 when all is well, 1 when there are problems.
     """
     demand = SessionDemand(batch_size, generations, accumulation, processes)
-    secrets = read_secrets(options, secret, secret_hosts)
-    with contextlib.nullcontext() if options.as_json else err().status(f"examining {printable(options.url)}") as status:
-
-        def show_held(seconds: float) -> None:
-            if status is not None:
-                status.update(f"holding a session: {seconds:.0f} of {hold:g} s")
-
-        server_check = ServerCheck(options, split=split, task=task, secrets=secrets, hold=hold, on_hold=show_held)
-        interrupted = anyio.run(run_until_signal, server_check.examine)
-    if interrupted:
+    server_check = ServerCheck(
+        options,
+        split=split,
+        task=task,
+        secrets=read_secrets(options, secret, secret_hosts),
+        toolset=toolset,
+        hold=hold,
+        call=None if call is None else (call, _read_arguments(arguments)),
+    )
+    if anyio.run(run_until_signal, server_check.examine, partial(_show_waits, server_check)):
         show_note("interrupted")
         return INTERRUPTED
     report = server_check.report
@@ -87,6 +112,33 @@ def check(
     else:
         _show(options, report, demand)
     return PROBLEMS if report.problems else 0
+
+
+def _read_arguments(text: str) -> dict[str, JSONValue]:
+    try:
+        read = read_json(text)
+    except ValueError as error:
+        raise Misuse(f"--arguments is no JSON: {error}.") from None
+    if not isinstance(read, dict):
+        raise Misuse("--arguments is a JSON object, such as '{\"seconds\": 60}'.")
+    return read
+
+
+async def _show_waits(server_check: ServerCheck) -> None:
+    """Show what is waited for: on a terminal as it goes, in a pipe a line for each ten seconds of one wait."""
+    console = err()
+    told: tuple[Wait, int] | None = None
+    with console.status("") if console.is_terminal else contextlib.nullcontext() as status:
+        while True:
+            now, wait = anyio.current_time(), server_check.wait
+            if wait is not None and status is not None:
+                status.update(printable(wait.describe(now)))
+            elif wait is not None:
+                times = int((now - wait.began) // _LINE_SECONDS)
+                if times and told != (wait, times):
+                    told = wait, times
+                    show_note(wait.describe(now), console)
+            await anyio.sleep(_SHOW_SECONDS)
 
 
 def _too_few(generations: int) -> Problem:
@@ -130,6 +182,8 @@ def _as_json(options: ServerOptions, report: CheckReport, demand: SessionDemand)
             "held": report.held,
             "kept": report.kept,
         },
+        "affinity": report.affinity,
+        "call": None if report.call is None else asdict(report.call),
         "features": {
             "messages": report.messages,
             "terminal_tool": report.terminal_tool,
@@ -161,6 +215,7 @@ def _show(options: ServerOptions, report: CheckReport, demand: SessionDemand) ->
         steps = [(step, report.seconds.get(step)) for step in ("create", "prompt", "ping", "delete")]
         timed = ", ".join(f"{step} {duration(took)}" for step, took in steps if took is not None) or "not opened"
         facts += [("session", Text(printable(f"{name}, {split} {index}: {timed}"))), ("keepalive", _keepalive(report))]
+        facts += _ways(report)
         facts += _features(report)
     if report.environments:
         facts.append(("a GRPO run", Text(_demand(demand))))
@@ -200,6 +255,19 @@ def _keepalive(report: CheckReport) -> Text:
     by_default = f"; by default such a server ends a session {_REAPED} s after the last" if official else ""
     held = "--hold 60 sees whether it is kept" if report.held is None else f"held for {report.held:.0f} s and kept"
     return Text(f"pings are answered; they are sent every {policy.interval:g} s{by_default}; {held}")
+
+
+def _ways(report: CheckReport) -> list[tuple[str, Text]]:
+    """Say what was seen of balancers and proxies."""
+    found = "found each time, by requests on connections of their own" if report.affinity else "not tried"
+    ways = [("sessions", Text(found, style="" if report.affinity else "dim"))]
+    if report.call is not None:
+        call = report.call
+        first = "no event" if call.first is None else f"the first event after {duration(call.first)}"
+        ways.append(
+            ("a long call", Text(printable(f"{call.tool}: {duration(call.seconds)}, {first}, {call.cuts} cuts")))
+        )
+    return ways
 
 
 def _features(report: CheckReport) -> list[tuple[str, Text]]:

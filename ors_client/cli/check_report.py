@@ -42,6 +42,48 @@ class Problem:
     hints: list[str]
 
 
+@dataclass(frozen=True)
+class Wait:
+    """What a check waits for.
+
+    Args:
+        doing: In words.
+        began: When, on the loop's clock.
+        most: After how many seconds it ends, whatever comes.
+        fixed: Whether it takes just so long.
+    """
+
+    doing: str
+    began: float
+    most: float
+    fixed: bool = False
+
+    def describe(self, now: float) -> str:
+        """Return it in words, with how long it has taken and how long it may."""
+        return f"{self.doing}: {now - self.began:.0f} of {'' if self.fixed else 'at most '}{self.most:g} s"
+
+
+@dataclass(frozen=True)
+class HeldCall:
+    """A call of a tool that takes its time, as its stream showed it.
+
+    Args:
+        tool: Which.
+        seconds: From its request to its result, or to its end.
+        first: Seconds until the first event; `None` where none came.
+        gap: The longest time without a sign of life, in seconds.
+        cuts: How often its connection broke, and it was taken up again.
+        cut_after: Seconds until the first time.
+    """
+
+    tool: str
+    seconds: float
+    first: float | None
+    gap: float
+    cuts: int
+    cut_after: float | None = None
+
+
 @dataclass
 class EnvironmentDescription:
     """An environment: its splits as name, type and number of tasks, and its tools."""
@@ -68,6 +110,9 @@ class CheckReport:
     """For how many seconds a session was held, pinged as in training."""
     kept: bool | None = None
     """Whether it was still there then."""
+    affinity: bool | None = None
+    """Whether sessions whose requests went on connections of their own were found each time."""
+    call: HeldCall | None = None
     messages: bool | None = None
     ranges: bool | None = None
     task_tools: bool | None = None

@@ -29,6 +29,14 @@ from ors_client._http.credentials import environment
 
 from .options import ServerOptions
 
+PIN_SESSIONS = (
+    "Lead all requests of a session to one process. In nginx: hash $http_x_session_id consistent;",
+    "In haproxy: balance hdr(X-Session-ID), and hash-type consistent",
+    "Or run the server as one process: others do not know its sessions",
+)
+STREAM_AT_ONCE = "Let streams through as they come. In nginx: proxy_buffering off;"
+RAISE_TIME_OUT = "Raise the proxy's read time-out. In nginx: proxy_read_timeout 650s; in haproxy: timeout server 650s"
+
 _UNRESOLVED = ("name or service not known", "nodename nor servname", "gaierror", "name resolution", "no address")
 _REFUSED = ("refused", "connect call failed", "all connection attempts failed")
 _UNTRUSTED = ("certificate_verify_failed", "certificate verify failed")
@@ -110,7 +118,9 @@ def _deadline(error: DeadlineExceeded, options: ServerOptions) -> list[str]:
         return ["The server is still starting; give it longer: --wait 600"]
     return [
         "It accepts connections and does not answer: it is busy, or this is another program's port.",
-        "Or a proxy before it holds answers back: turn off its buffering, and raise its read time-out.",
+        "Or a proxy before it holds answers back, or gives up too early.",
+        STREAM_AT_ONCE,
+        RAISE_TIME_OUT,
     ]
 
 
@@ -120,7 +130,8 @@ def _transport(error: TransportError, options: ServerOptions) -> list[str]:
         # Whether it runs, and where, is what the error's own message asks.
         return ["A server that is still starting opens its port late; wait for it: --wait 60"]
     if said.startswith("http 5"):
-        return []  # the error itself says what a gateway may lack
+        # The error itself says what a gateway may lack.
+        return [RAISE_TIME_OUT] if said.startswith("http 504") else []
     return connection_hints(said, options.url) or [
         "Is this an ORS server's port? A TLS port has to be given as https://."
     ]
@@ -152,10 +163,10 @@ def _rejected(error: ToolRejected, options: ServerOptions) -> list[str]:
     return [f"See what there is: ors tools {options.url}"] if error.reason == "not_found" else []
 
 
-def _only(hint: str) -> Callable[[Any, ServerOptions], list[str]]:
+def _always(*hints: str) -> Callable[[Any, ServerOptions], list[str]]:
     def advise(error: ORSError, options: ServerOptions) -> list[str]:
         del error, options
-        return [hint]
+        return list(hints)
 
     return advise
 
@@ -164,16 +175,13 @@ def _only(hint: str) -> Callable[[Any, ServerOptions], list[str]]:
 _ADVICE: tuple[tuple[type[ORSError], Callable[[Any, ServerOptions], list[str]]], ...] = (
     (EnvironmentNotFound, _choose),
     (AuthenticationError, _authenticate),
-    (CapacityError, _only("Wait for sessions to end, or give the server longer: --wait SECONDS")),
+    (CapacityError, _always("Wait for sessions to end, or give the server longer: --wait SECONDS")),
     (StatusError, _status),
     (ProtocolError, _protocol),
     (DeadlineExceeded, _deadline),
-    (
-        OutcomeUnknown,
-        _only("If a proxy stands before the server: turn off its buffering of answers, and raise its read time-out."),
-    ),
+    (OutcomeUnknown, _always(STREAM_AT_ONCE, RAISE_TIME_OUT)),
     (TransportError, _transport),
     (SetupFailed, _setup),
-    (SessionLost, _only("Run the server with one worker: others do not know its sessions.")),
+    (SessionLost, _always(*PIN_SESSIONS)),
     (ToolRejected, _rejected),
 )

@@ -30,6 +30,10 @@ class Misuse(Exception):
 
 SplitOption = Annotated[str | None, typer.Option("--split", metavar="NAME", help="The split; left out, the first.")]
 TaskOption = Annotated[int, typer.Option("--task", metavar="N", help="The task's index; -1 is the last.")]
+ToolsetOption = Annotated[
+    str | None,
+    typer.Option("--toolset", metavar="NAME", help="Of the environment's sets of tools, where it has several."),
+]
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(

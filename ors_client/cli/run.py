@@ -40,7 +40,16 @@ from .command import INTERRUPTED, PROBLEMS, show_failure
 from .figures import PassAtOption, Unscored, UnscoredOption, as_json, show_figures
 from .hints import connection_hints
 from .json_input import read_json
-from .options import EPISODE_TIMEOUT, Misuse, SecretHostsOption, SecretOption, ServerOptions, SplitOption, read_secrets
+from .options import (
+    EPISODE_TIMEOUT,
+    Misuse,
+    SecretHostsOption,
+    SecretOption,
+    ServerOptions,
+    SplitOption,
+    ToolsetOption,
+    read_secrets,
+)
 from .output import err, one_line, out, printable, show_error, show_json, show_note
 from .signals import run_until_signal
 from .task_selection import TaskSelection, read_shard, specifications
@@ -142,10 +151,7 @@ def run(
             rich_help_panel=_MODEL,
         ),
     ] = False,
-    toolset: Annotated[
-        str | None,
-        typer.Option("--toolset", metavar="NAME", help="Of the environment's sets of tools, where it has several."),
-    ] = None,
+    toolset: ToolsetOption = None,
     split: SplitOption = None,
     start: Annotated[int, typer.Option("--start", min=0, metavar="N", help="The index of the first task.")] = 0,
     num_tasks: Annotated[

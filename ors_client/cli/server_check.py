@@ -1,7 +1,7 @@
 """What a check asks of a server, in order, and what the answers mean.
 
-It opens one session, whose tools it never calls: the one call it makes names a tool that does not exist. Every step
-that fails becomes a problem with its hints, and the steps that do not depend on it still happen. How a report looks is
+It calls no tool unless it is told one: the one call it makes else names a tool that does not exist. Every step that
+fails becomes a problem with its hints, and the steps that do not depend on it still happen. How a report looks is
 not decided here.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import difflib
 import ipaddress
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from urllib.parse import urlsplit
 
 import anyio
@@ -21,6 +21,7 @@ from ors_client import (
     AsyncClient,
     AsyncEnvironment,
     AsyncSession,
+    JSONValue,
     KeepalivePolicy,
     ORSError,
     OutcomeUnknown,
@@ -29,13 +30,15 @@ from ors_client import (
     SessionLost,
     StatusError,
     TaskRef,
+    Timeouts,
     ToolError,
     ToolList,
 )
 from ors_client._http.credentials import Secrets
 
-from .check_report import CheckReport, EnvironmentDescription, Problem
-from .hints import hints_for
+from .balancer_check import SESSIONS, SESSIONS_SECONDS, find_stray_sessions, hold_call
+from .check_report import CheckReport, EnvironmentDescription, Problem, Wait
+from .hints import PIN_SESSIONS, hints_for
 from .options import CHECK_TIMEOUT, ServerOptions
 from .recording_transport import ExchangeRecorder
 
@@ -47,6 +50,7 @@ _HOLD_POLL_SECONDS = 0.5  # between checks of a session that is held
 _CONCURRENCY = 8  # environments asked about at a time
 _NO_TOOL = "ors-check-calls-no-tool"
 _CALLABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # names that every model's template can write
+_CALL_SECONDS = 3600.0  # that a held call may take
 _SLOW_SETUP = 30.0  # beyond it, the steps of training are mostly waiting
 
 
@@ -58,8 +62,9 @@ class ServerCheck:
         split: Of the task to open; `None` is the first with tasks.
         task: Its index.
         secrets: For the environment.
+        toolset: Of the environment's sets of tools.
         hold: For how many seconds a session is held, as one is in training, to see whether the server keeps it.
-        on_hold: Told now and then for how many seconds it was held.
+        call: A tool of that session to call, and its arguments.
     """
 
     def __init__(
@@ -69,16 +74,21 @@ class ServerCheck:
         split: str | None,
         task: int,
         secrets: Secrets | None,
+        toolset: str | None = None,
         hold: float | None = None,
-        on_hold: Callable[[float], None] = lambda _: None,
+        call: tuple[str, dict[str, JSONValue]] | None = None,
     ) -> None:
         self.report = CheckReport()
+        self.wait: Wait | None = None
+        """What it waits for now."""
         self._options = options
         self._split = split
         self._task = task
         self._secrets = secrets
+        self._toolset = toolset
         self._hold = hold
-        self._on_hold = on_hold
+        self._call = call
+        self._most = options.wait or CHECK_TIMEOUT
         self._recorder = ExchangeRecorder()
 
     async def examine(self) -> None:
@@ -91,13 +101,18 @@ class ServerCheck:
         self._warn_of_unencrypted_key(client.layout.sessions)
         async with client:
             with self._problem():
-                names = await self._names(client)
-                await self._learn_kind(client)
-                await self._describe_all(client, names)
-                chosen = client.environment(names[0], variant=self._options.variant)
-                await self._open_session(chosen, await chosen.name())
-                if self._hold is not None and self.report.opened is not None:
-                    await self._hold_session(names[0], self._hold)
+                with self._waiting("asking what there is", self._most):
+                    names = await self._names(client)
+                    await self._learn_kind(client)
+                with self._waiting("asking for splits and tools", self._most):
+                    await self._describe_all(client, names)
+                    chosen = client.environment(names[0], variant=self._options.variant)
+                    name = await chosen.name()
+                split = self._choose_split(name)
+                if split is not None and await self._finds_sessions(names[0], split):
+                    await self._open_session(chosen, name, split)
+                    if self._hold is not None or self._call is not None:
+                        await self._hold_session(names[0], split)
         if client.leaked_sessions:
             self._add_problem(
                 "The session could not be deleted.", "See the server's log: its teardown may raise or hang."
@@ -178,37 +193,60 @@ class ServerCheck:
 
     # --- One session -------------------------------------------------------------------------------------------------
 
-    async def _open_session(self, environment: AsyncEnvironment, name: str) -> None:
-        described = next((one for one in self.report.environments if one.name == name), EnvironmentDescription(name))
+    def _described(self, name: str) -> EnvironmentDescription:
+        return next((one for one in self.report.environments if one.name == name), EnvironmentDescription(name))
+
+    def _choose_split(self, name: str) -> str | None:
+        """Return the split that was asked for, or the first with tasks; `None` is a problem that was told."""
+        described = self._described(name)
         split = self._split or next((split for split, _, count in described.splits if count), None)
-        if split is None:
-            return  # which is a problem already
         there = [known for known, _, _ in described.splits]
-        if there and split not in there:
+        if split is not None and there and split not in there:
             near = difflib.get_close_matches(split, there, n=1) or there[:1]
             self._add_problem(
                 f"Environment {name!r} has no split {split!r}; it has: {', '.join(map(repr, there))}.",
                 f"--split {near[0]}",
             )
-            return
+            return None
+        return split
+
+    def _session(self, environment: AsyncEnvironment, split: str) -> AsyncSession:
+        return environment.session(TaskRef(split, self._task), secrets=self._secrets, toolset=self._toolset)
+
+    async def _finds_sessions(self, environment: str, split: str) -> bool:
+        """Tell whether sessions are found by their requests; where they are not, nothing else can be learnt of one."""
+
+        def open_session(client: AsyncClient) -> AsyncSession:
+            return self._session(client.environment(environment, variant=self._options.variant), split)
+
+        with self._waiting(f"pinging {SESSIONS} sessions on fresh connections", SESSIONS_SECONDS):
+            found = await find_stray_sessions(self._options, open_session)
+        if isinstance(found, Problem):
+            self.report.affinity = False
+            self.report.problems.append(found)
+            return False
+        self.report.affinity = found
+        return True
+
+    async def _open_session(self, environment: AsyncEnvironment, name: str, split: str) -> None:
         self.report.opened = (name, split, self._task)
         with self._problem():
             await environment.list_tasks(split, 0, 1)
             self.report.ranges = self._is_answered("task_range")
-        session = environment.session(TaskRef(split, self._task), secrets=self._secrets)
+        session = self._session(environment, split)
         try:
-            with self._timed("create"):
+            with self._timed("create"), self._waiting("opening a session", self._most):
                 await session.__aenter__()
             self._guess_kind()
             with self._problem():
-                await self._examine_session(session, described)
-            with self._timed("delete"):
+                await self._examine_session(session, self._described(name))
+            with self._timed("delete"), self._waiting("deleting the session", Timeouts().close):
                 await session.aclose()
         finally:
             await session.aclose()
 
     async def _examine_session(self, session: AsyncSession, described: EnvironmentDescription) -> None:
-        with self._timed("prompt"):
+        with self._timed("prompt"), self._waiting("waiting for setup and prompt", self._most):
             blocks = await session.get_prompt()
         if not blocks:
             self._add_problem(
@@ -232,8 +270,10 @@ class ServerCheck:
             )
         await session.get_messages()
         self.report.messages = self._is_answered("messages")
-        await self._await_ping()
-        await self._try_to_resume(session)
+        with self._waiting("waiting for a ping's answer", _PING_SECONDS):
+            await self._await_ping()
+        with self._waiting("breaking a call of no tool", self._most):
+            await self._try_to_resume(session)
 
     async def _await_ping(self) -> None:
         answered = self._recorder.ping_answered
@@ -253,34 +293,44 @@ class ServerCheck:
             "Does the environment block the server's event loop, with time.sleep or heavy work in async code?",
         )
 
-    async def _hold_session(self, environment: str, seconds: float) -> None:
-        """Open a session that is pinged as in training, wait, and see whether it is still there."""
-        async with self._options.async_client(CHECK_TIMEOUT) as client:
-            _, split, index = self.report.opened or ("", "", 0)
+    async def _hold_session(self, environment: str, split: str) -> None:
+        """Open a session that is pinged as in training, call its tool, wait, and see whether it is still there."""
+        recorder = ExchangeRecorder()
+        async with self._options.async_client(CHECK_TIMEOUT, transport=recorder.transport) as client:
             chosen = client.environment(environment, variant=self._options.variant)
-            async with chosen.session(TaskRef(split, index), secrets=self._secrets) as session:
-                await session.get_prompt()
+            async with self._session(chosen, split) as session:
+                with self._waiting("waiting for setup and prompt", self._most):
+                    await session.get_prompt()
                 began, held = anyio.current_time(), 0.0
-                while held < seconds and session.lost is None:
-                    self._on_hold(held)
-                    await anyio.sleep(min(_HOLD_POLL_SECONDS, seconds - held))
-                    held = anyio.current_time() - began
-                self.report.held = round(held, 3)
-                try:
-                    await session.call_tool(_NO_TOOL)
-                except SessionLost as error:
-                    self.report.kept = False
-                    often = f"{KeepalivePolicy().interval:g} s"
-                    self._add_problem(
-                        f"A session that was pinged every {often} was lost within {held:.0f} s: {error.reason}",
-                        "Ping well within the time that the server keeps a session: "
-                        "KeepalivePolicy(interval=2), as AsyncClient(keepalive=...) or OpenRewardSpec(keepalive=...).",
-                        "Or raise the server's session timeout.",
-                    )
+                if self._call is not None:
+                    tool, arguments = self._call
+                    with self._waiting(f"calling {tool}", _CALL_SECONDS):
+                        self.report.call, problems = await hold_call(session, tool, arguments, recorder, _CALL_SECONDS)
+                    self.report.problems += problems
+                if self._hold is None:
                     return
-                except ToolError:  # it was asked, and has no such tool
-                    pass
-                self.report.kept = True
+                with self._waiting("holding a session", self._hold, fixed=True):
+                    while held < self._hold and session.lost is None:
+                        await anyio.sleep(min(_HOLD_POLL_SECONDS, self._hold - held))
+                        held = anyio.current_time() - began
+                self.report.held = round(held, 3)
+                await self._see_whether_kept(session, held)
+
+    async def _see_whether_kept(self, session: AsyncSession, held: float) -> None:
+        self.report.kept = True
+        try:
+            await session.call_tool(_NO_TOOL)
+        except SessionLost as error:
+            self.report.kept = False
+            often = f"{KeepalivePolicy().interval:g} s"
+            self._add_problem(
+                f"A session that was pinged every {often} was lost within {held:.0f} s: {error.reason}",
+                "Ping well within the time that the server keeps a session: "
+                "KeepalivePolicy(interval=2), as AsyncClient(keepalive=...) or OpenRewardSpec(keepalive=...).",
+                "Or raise the server's session timeout.",
+            )
+        except ToolError:  # it was asked, and has no such tool
+            pass
 
     async def _try_to_resume(self, session: AsyncSession) -> None:
         """Break a call of a tool that does not exist when it has its id, and see whether its result still comes."""
@@ -304,7 +354,7 @@ class ServerCheck:
             self.report.resume = False
             self._add_problem(
                 "A call whose connection broke could not be resumed: the server no longer knew it.",
-                "Run the server with one worker: others do not know its calls and sessions.",
+                *PIN_SESSIONS,
             )
             return
         except SessionLost as error:
@@ -320,6 +370,14 @@ class ServerCheck:
     def _is_answered(self, endpoint: str) -> bool:
         last = self._recorder.last(endpoint)
         return last is not None and last.status == 200
+
+    @contextlib.contextmanager
+    def _waiting(self, doing: str, most: float, *, fixed: bool = False) -> Generator[None]:
+        self.wait = Wait(doing, anyio.current_time(), most, fixed=fixed)
+        try:
+            yield
+        finally:
+            self.wait = None
 
     @contextlib.contextmanager
     def _timed(self, step: str) -> Generator[None]:

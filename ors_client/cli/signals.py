@@ -12,7 +12,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from typing import Any
 
 import anyio
 
@@ -78,8 +79,10 @@ class _SignalRepeater:
             signal.pthread_kill(self._main, received[0])
 
 
-async def run_until_signal(work: Callable[[], Awaitable[None]]) -> bool:
-    """Run `work` until it is done or a signal ends the command; return whether one did.
+async def run_until_signal(
+    work: Callable[[], Awaitable[None]], beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+) -> bool:
+    """Run `work`, and `beside` it, until it is done or a signal ends the command; return whether one did.
 
     A signal becomes a cancellation, which ends sessions in order; Python's own way would raise it anywhere.
     """
@@ -96,6 +99,8 @@ async def run_until_signal(work: Callable[[], Awaitable[None]]) -> bool:
         async with anyio.create_task_group() as group:
             if signals is not None:
                 group.start_soon(listen, signals)
+            if beside is not None:
+                group.start_soon(beside)
             try:
                 await work()
             except (ORSError, OSError, Misuse) as error:

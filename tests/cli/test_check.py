@@ -113,7 +113,7 @@ def test_check_that_holds_a_session_finds_it_kept_and_leaves_none(ors, ours):
 
 @pytest.mark.slow
 def test_check_finds_that_a_session_is_not_kept_and_says_how_to_keep_it(ors):
-    with serve("ours", "--env", "echo", "--session-timeout", "2") as server:
+    with serve("ours", "--env", "echo", "--session-timeout", "2", "--reap-every", "0.5") as server:
         result = ors("check", server.url, "--hold", 5)
     said = " ".join(result.stdout.split())
     assert result.exit_code == 1
@@ -157,7 +157,7 @@ def test_check_of_a_server_that_forgets_calls_advises_one_worker(ors, proxy: Fau
     proxy.add(Rule("POST", "/call", forgotten, skip=1, times=None))
     report = _report(ors("check", proxy.url, "--json"))
     assert report["features"]["resume"] is False
-    assert any("one worker" in hint for problem in report["problems"] for hint in problem["try"])
+    assert any("one process" in hint for problem in report["problems"] for hint in problem["try"])
 
 
 def test_check_of_a_server_without_call_ids_notes_that_calls_do_not_resume(ors, proxy: FaultProxy):
@@ -205,7 +205,7 @@ def test_check_of_a_deployment_takes_key_and_name(ors, split_server):
 def test_interrupted_check_leaves_no_session_and_no_traceback():
     with serve("ours", "--env", "echo", "--reset-seconds", "60") as server:
         with Terminal("check", server.url, "--wait", "60") as terminal:
-            terminal.expect("examining")
+            terminal.expect("waiting for setup")
             eventually(server.live)
             terminal.type("\x03")
             assert terminal.status() == 130

@@ -4,10 +4,6 @@ The programs are those of the system; where one is not installed, its tests are 
 """
 
 import re
-import shutil
-import socket
-import subprocess
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from aftermath import nothing_left_async
+from balancers import NGINX, balancer, free_port
 from servers import Server, serve
 
 from ors_client import AsyncClient, KeepalivePolicy, TaskRef
@@ -26,17 +23,6 @@ ROOT = Path(__file__).parents[2]
 SESSIONS = 200
 PATHS = {"create", "prompt", "call", "ping", "delete"}
 
-NGINX = """
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 4096; }}
-http {{
-    log_format sessions '$http_x_session_id|$upstream_addr|$uri|-';
-    access_log access.log sessions;
-    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
-    {snippet}
-}}
-"""
 HAPROXY = """
 global
     log stdout format raw local0
@@ -110,37 +96,10 @@ def replicas() -> Iterator[list[Server]]:
 def balanced(way: str, servers: list[Server], folder: Path) -> Iterator[tuple[str, Path]]:
     """Run a balancer; yield its URL and the file of what it passed on."""
     make, program = WAYS[way]
-    path = shutil.which(program, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if path is None:
-        pytest.skip(f"{program} is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    configuration = folder / "balancer.conf"
-    configuration.write_text(make(port, [server.url.removeprefix("http://") for server in servers]))
-    command = {"nginx": [path, "-p", str(folder), "-c", str(configuration), "-e", str(folder / "error.log")]}.get(
-        program, [path, "-f", str(configuration)]
-    )
-    said = folder / "said"
-    with said.open("w") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            _wait_for(port, process, said)
-            yield f"http://127.0.0.1:{port}", folder / "access.log" if program == "nginx" else said
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], said: Path) -> None:
-    until = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    pytest.fail(f"the balancer does not listen: {said.read_text()}")
+    port = free_port()
+    configuration = make(port, [server.url.removeprefix("http://") for server in servers])
+    with balancer(program, configuration, port, folder) as said:
+        yield f"http://127.0.0.1:{port}", folder / "access.log" if program == "nginx" else said
 
 
 @pytest.mark.parametrize("way", WAYS)
