@@ -28,10 +28,10 @@ def run_two_ranks(script: str, *arguments: str | Path) -> None:
 
 
 def run_two_machines(script: str, *arguments: str | Path) -> None:
-    """Run two ranks on each of two machines, both of which are this one, to an end that must be a good one."""
+    """Run a rank on each of two machines, both of which are this one, to an end that must be a good one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*_ACCELERATE, "--num_processes", "4", "--num_machines", "2"]
+    command = [*_ACCELERATE, "--num_processes", "2", "--num_machines", "2"]
     command += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
     with ExitStack() as stack:
         machines = [

@@ -1,4 +1,7 @@
-"""What is learnt when the infrastructure breaks a fifth of the episodes: the same as when it does not."""
+"""What is learnt when the infrastructure breaks a fifth of the episodes: the same as when it does not.
+
+That partial rewards of broken episodes do teach something else, where they are kept, the benchmark shows.
+"""
 
 import importlib.util
 import sys
@@ -24,8 +27,3 @@ def test_broken_episodes_do_not_change_what_is_learnt(failures):
     assert seen["lost"] > 0.1
     assert seen["after"] > 0.9  # as without failures, which the benchmark shows beside it
     assert seen["reward"] == pytest.approx(failures.REWARDS["road"][1], abs=0.01)
-
-
-def test_partial_rewards_of_broken_episodes_do_where_they_are_kept(failures):
-    kept = failures.measure("keep", failures.SHARE, steps=12, seed=1)
-    assert kept["after"] < 0.5

@@ -51,15 +51,15 @@ def test_two_ranks_train_and_evaluate_each_its_own_rollouts(tmp_path, eventually
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_machines_train_and_their_records_are_merged(tmp_path, eventually):
-    with serve("ours", "--env", "echo", "--num-tasks", "8") as server:
+    with serve("ours", "--env", "echo", "--num-tasks", "4") as server:
         run_two_machines("two_ranks.py", server.url, tmp_path, "{host}/episodes-{rank}.jsonl")
         eventually(lambda: server.live() == [])
-    assert {(tmp_path / f"world-{rank}").read_text() for rank in range(4)} == {"4 cpu:0"}
+    assert {(tmp_path / f"world-{rank}").read_text() for rank in (0, 1)} == {"2 cpu:0"}
     records = sorted((tmp_path / socket.gethostname()).iterdir())
-    assert [record.name for record in records] == [f"episodes-{rank}.jsonl" for rank in range(4)]
+    assert [record.name for record in records] == ["episodes-0.jsonl", "episodes-1.jsonl"]
     assert {len(list(read(record))) for record in records} == {4 + 4 + 4}
     merged = merge(records, tmp_path / "all.jsonl")
-    assert (merged.episodes, merged.overlaps, merged.missing) == (4 * (4 + 4 + 4), {}, [])
+    assert (merged.episodes, merged.overlaps, merged.missing) == (2 * (4 + 4 + 4), {}, [])
     episodes = list(read(tmp_path / "all.jsonl"))
     assert {episode.status for episode in episodes} == {"scored"}
     assert len({episode.session_id for episode in episodes}) == len(episodes)
@@ -70,21 +70,19 @@ def test_two_machines_train_and_their_records_are_merged(tmp_path, eventually):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.timeout(240)
-def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually, ranks):
-    command = LAUNCH if ranks > 1 else [sys.executable]
+def test_training_that_gets_sigterm_leaves_no_session(tmp_path, eventually):
     script = Path(__file__).with_name("train_until_stopped.py")
     with serve("ours", "--env", "echo", "--num-tasks", "32", "--tool-seconds", "0.2") as server:
         with subprocess.Popen(
-            [*command, script, server.url, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [*LAUNCH, script, server.url, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
             # In the second batch of each rank, with sessions that are used and some that were opened ahead.
-            eventually(lambda: process.poll() is not None or server.executions("echo") > 10 * ranks, 120)
+            eventually(lambda: process.poll() is not None or server.executions("echo") > 20, 120)
             process.send_signal(signal.SIGTERM)
             said = process.communicate(timeout=60)[0].decode()
         assert process.returncode != 0, said
-        assert server.executions("echo") > 10 * ranks, said
+        assert server.executions("echo") > 20, said
         assert server.live() == [], said
 
 

@@ -4,8 +4,6 @@ import asyncio
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,16 +22,6 @@ FAST = RetryPolicy(attempts=1, first_delay=0.01, max_delay=0.05)
 
 # --- The catalogue
 
-SCRIPT = """
-import json, sys
-from trl_bridge import OpenRewardSpec
-with OpenRewardSpec("owner/name", env_name="secretsenvironment", **json.loads(sys.argv[1])) as spec:
-    rows = spec.train_dataset
-    environment = spec.environment_factory()
-    environment.reset(**rows[0])
-    print(environment.reveal())
-"""
-
 
 @pytest.fixture(scope="module")
 def platform():
@@ -42,41 +30,41 @@ def platform():
         yield server
 
 
-def run(platform, arguments, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENREWARD_")}
-    api, sessions = platform.urls
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(arguments)],
-        cwd=ROOT,
-        env=environment | {"OPENREWARD_API_URL": api, "OPENREWARD_SESSION_URL": sessions, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "key-of-tests" not in done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def revealed(platform, make_spec, monkeypatch, caplog):
+    """Return a function that plays in the catalogue and tells the secrets that the environment got."""
+
+    def reveal(*, key=None, **arguments):
+        for name in [name for name in os.environ if name.startswith("OPENREWARD_")]:
+            monkeypatch.delenv(name)
+        api, sessions = platform.urls
+        monkeypatch.setenv("OPENREWARD_API_URL", api)
+        monkeypatch.setenv("OPENREWARD_SESSION_URL", sessions)
+        if key is not None:
+            monkeypatch.setenv("OPENREWARD_API_KEY", key)
+        spec = make_spec("owner/name", env_name="secretsenvironment", **arguments)
+        environment = spec.environment_factory()
+        environment.reset(**spec.train_dataset[0])
+        assert "key-of-tests" not in caplog.text
+        return json.loads(environment.reveal())
+
+    return reveal
 
 
-@pytest.mark.slow
-def test_catalogue_environment_gets_the_key_of_the_environment_variable_as_a_secret(platform):
-    assert run(platform, {}, OPENREWARD_API_KEY="key-of-tests") == {"api_key": "key-of-tests"}
+def test_catalogue_environment_gets_the_key_of_the_environment_variable_as_a_secret(revealed):
+    assert revealed(key="key-of-tests") == {"api_key": "key-of-tests"}
 
 
-def test_catalogue_environment_gets_an_explicit_key_as_a_secret(platform):
-    assert run(platform, {"api_key": "key-of-tests"}, OPENREWARD_API_KEY="another") == {"api_key": "key-of-tests"}
+def test_catalogue_environment_gets_an_explicit_key_as_a_secret(revealed):
+    assert revealed(api_key="key-of-tests", key="another") == {"api_key": "key-of-tests"}
 
 
-@pytest.mark.slow
-def test_catalogue_environment_gets_the_callers_secrets_instead(platform):
-    arguments = {"api_key": "key-of-tests", "secrets": {"K": ["value", ["example.com"]]}}
-    assert run(platform, arguments) == {"K": "value"}
+def test_catalogue_environment_gets_the_callers_secrets_instead(revealed):
+    assert revealed(api_key="key-of-tests", secrets={"K": ("value", ["example.com"])}) == {"K": "value"}
 
 
-@pytest.mark.slow
-def test_catalogue_environment_gets_no_key_when_told_so(platform):
-    assert run(platform, {"api_key": "key-of-tests", "forward_api_key": False}) == {}
+def test_catalogue_environment_gets_no_key_when_told_so(revealed):
+    assert revealed(api_key="key-of-tests", forward_api_key=False) == {}
 
 
 def test_server_at_a_url_never_gets_the_key_as_a_secret(make_spec, ours):

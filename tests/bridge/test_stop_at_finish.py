@@ -309,11 +309,18 @@ def test_first_batch_of_a_trainer_that_nobody_attached_is_as_before_and_a_warnin
 # --- Several ranks
 
 
+@pytest.fixture(scope="module")
+def two_ranks(ours, tmp_path_factory):
+    """The folder in which both ranks wrote what they saw, with an engine of each rank's own and with a shared one."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_two_ranks("two_ranks_stop.py", ours.url, folder)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["each", "shared"])
-def test_ranks_whose_rollouts_end_at_different_times_get_their_own_turns(ours, tmp_path, engine):
-    run_two_ranks("two_ranks_stop.py", ours.url, tmp_path, engine)
-    first, second = (json.loads((tmp_path / f"seen-{rank}").read_text()) for rank in (0, 1))
+def test_ranks_whose_rollouts_end_at_different_times_get_their_own_turns(two_ranks, engine):
+    first, second = (json.loads((two_ranks / f"seen-{engine}-{rank}").read_text()) for rank in (0, 1))
     # All of the first rank's end at once; of the second rank's, one goes on for two turns and one for three.
     assert first["calls"] == [1, 1, 1, 1]
     assert second["calls"] == [1, 1, 2, 3]

@@ -1,6 +1,6 @@
 """Run by `accelerate launch`: a batch over two processes, whose rollouts end at different times.
 
-accelerate launch --multi_gpu --num_processes 2 two_ranks_stop.py URL FOLDER each|shared
+accelerate launch --multi_gpu --num_processes 2 two_ranks_stop.py URL FOLDER
 """
 
 import json
@@ -56,13 +56,13 @@ def share_engine(trainer: Any) -> None:
     )
 
 
-def main() -> None:
-    url, folder, engine, rank = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(os.environ["RANK"])
+def main(engine: str) -> None:
+    url, folder, rank = sys.argv[1], Path(sys.argv[2]), int(os.environ["RANK"])
     with OpenRewardSpec(
         url, env_name="failingenvironment", task_tools_discovery_index=0, indices=[0] * 8, stop_at_finish=True
     ) as spec:
         trainer = make_trainer(
-            folder / f"trainer-{rank}",
+            folder / f"trainer-{engine}-{rank}",
             spec,
             policy=follow,
             generations=1 if engine == "shared" else 4,
@@ -102,8 +102,9 @@ def main() -> None:
             "end": trainer._tokenizer.eos_token_id,
             "metrics": {name: values[-1] for name, values in trainer._metrics["train"].items()},
         }
-        (folder / f"seen-{rank}").write_text(json.dumps(seen))
+        (folder / f"seen-{engine}-{rank}").write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":
-    main()
+    for each in ("each", "shared"):
+        main(each)
