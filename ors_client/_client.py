@@ -128,7 +128,7 @@ class AsyncClient(AsyncOnly, instead="Client"):
     async def aclose(self) -> None:
         """Delete the sessions that are still open, upload the events of rollouts, and close the connections.
 
-        It takes `Timeouts.close` seconds at most; six times as many while uploads make progress.
+        It takes `Timeouts.close` seconds at most; six times as many while deletions or uploads make progress.
         """
         server, uploader = self._server, self._uploader
         if server is None or uploader is None or not server.open:

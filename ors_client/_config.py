@@ -23,7 +23,8 @@ class Timeouts:
             minutes.
         call: For one tool call from beginning to end. None: a stream that shows life is not cut, as tools may run for
             an hour.
-        close: For a session to be deleted, its environment's teardown included, and for a client to close.
+        close: For a session to be deleted, its environment's teardown included, and for a client to close, which may
+            take six times as long while deletions or uploads make progress.
     """
 
     connect: float = 10.0

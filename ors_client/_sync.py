@@ -129,7 +129,7 @@ class Client(BlockingOnly, instead="AsyncClient"):
         self.close()
 
     def close(self) -> None:
-        """Delete the sessions that are still open, within `Timeouts.close` seconds, and close the connections."""
+        """Delete the sessions that are still open, and close the connections; see `AsyncClient.aclose`."""
         atexit.unregister(self.close)
         try:
             self._run(self._client.aclose)

@@ -24,6 +24,8 @@ from .transport import Transport
 
 T = TypeVar("T")
 
+LastWork = Callable[[Transport, Callable[[], None]], Coroutine[Any, Any, None]]
+
 EXIT_SECONDS = 4.0  # for what is left to do at interpreter exit, which should not take five
 
 
@@ -160,21 +162,29 @@ class Background(LoopThread):
         self._make_transport = make_transport
         super().__init__(name)
 
-    def finish(self, last: Callable[[Transport], Coroutine[Any, Any, None]], *, within: float) -> None:
-        """End all work, do the `last` for at most `within` seconds, and end the thread."""
+    def finish(self, last: LastWork, *, within: float, at_most: float | None = None) -> None:
+        """End all work, do the `last`, and end the thread.
+
+        Args:
+            last: Gets the transport, and what it calls to tell of progress.
+            within: Seconds until it is cut, from the last progress on.
+            at_most: Seconds until it is cut in any case; by default there is no such extension.
+        """
+        seconds = within if at_most is None else at_most
 
         async def end() -> None:
+            until = self._loop.time() + seconds
             for task in self._tasks - {asyncio.current_task()}:
                 task.cancel()
             try:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(within):
-                        await last(self.transport)
+                    async with asyncio.timeout(within) as limit:
+                        await last(self.transport, lambda: limit.reschedule(min(self._loop.time() + within, until)))
             finally:
                 self._end.set()
 
         self.post(lambda thread: thread.spawn(end()))
-        self._thread.join(within + 1.0)
+        self._thread.join(seconds + 1.0)
 
     async def _begin(self) -> None:
         self.transport = self._make_transport()

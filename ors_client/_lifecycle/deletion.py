@@ -150,8 +150,8 @@ class OpenSessions:
                 tracked.create_pending = tracked.deleted = False  # a deletion before was of an id without an episode
         await end(tracked, transport.send_once, split=self._split)
 
-    async def delete_all(self, transport: Transport) -> None:
-        """Delete all that are open, over and over until the caller's time is up."""
+    async def delete_all(self, transport: Transport, note_progress: Callable[[], None]) -> None:
+        """Delete all that are open, over and over until the caller's time is up; tell of each that is deleted."""
 
         async def confirm(tracked: TrackedSession) -> None:
             with contextlib.suppress(Exception):  # the top of a thread: what is still tracked is reported
@@ -160,6 +160,7 @@ class OpenSessions:
                     await asyncio.sleep(_CHECK_EVERY)
                     await self._delete_until_confirmed(transport, tracked)
                 self.remove(tracked)
+                note_progress()
 
         await asyncio.gather(*(confirm(tracked) for tracked in self))
 

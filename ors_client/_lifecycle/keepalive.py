@@ -51,6 +51,9 @@ _TOGETHER = 0.02
 # Intervals that one ping may take: the next goes out regardless.
 _MOST_BEATS = 2
 
+# Close limits that the last deletions may take in all while there is progress: ten thousand take ten seconds of CPU.
+_MOST_LIMITS = 6
+
 # After this process was stopped for minutes, the time since the last ping says nothing; several failures do.
 _FAILURES = 3
 
@@ -153,17 +156,23 @@ class Keepalive:
             self._running().post(lambda thread: thread.later(seconds, function))
 
     def close(self, within: float | None = None) -> None:
-        """Delete what is open and end the thread; blocks for about the close limit at most."""
+        """Delete what is open and end the thread; blocks meanwhile.
+
+        Args:
+            within: Seconds at most; by default the close limit, and up to six times as long while there is progress.
+        """
         atexit.unregister(self._at_exit)
         with self._guard:
             thread, self._thread = self._thread, None
             self._closed = True
         if thread is None or not self._process.is_current:
             return
-        seconds = self._close if within is None else within
         for tracked in self._open:
             tracked.on_lost = None
-        thread.finish(self._open.delete_all, within=seconds)
+        if within is None:
+            thread.finish(self._open.delete_all, within=self._close, at_most=self._close * _MOST_LIMITS)
+        else:
+            thread.finish(self._open.delete_all, within=within)
         for tracked in self._open:
             self._open.leak(tracked, "the client was closed")
 

@@ -394,5 +394,5 @@ def _fitting(events: Sequence[Event]) -> tuple[int, int]:
     return len(events), total
 
 
-async def _nothing_more(_: Transport) -> None:
+async def _nothing_more(_: Transport, __: Callable[[], None]) -> None:
     """Do nothing: what was left has been sent."""

@@ -17,7 +17,7 @@ from ors_client._lifecycle.keepalive import Keepalive
 from ors_client._protocol.operations import Address, prompt
 
 
-def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts()):  # noqa: B008 - frozen
+def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts(), close=5.0):  # noqa: B008 - frozen
     def make():
         return Transport(
             resolve("http://peer.test", {}),
@@ -28,7 +28,7 @@ def keepalive_of(peer, *, policy=KeepalivePolicy(), timeouts=Timeouts()):  # noq
             make=peer.transport,
         )
 
-    return Keepalive(make, policy=policy, split=False, close=5.0)
+    return Keepalive(make, policy=policy, split=False, close=close)
 
 
 def eventually(condition):
@@ -271,6 +271,22 @@ def test_deletion_that_always_breaks_is_repeated_until_the_limit_and_then_counte
     keepalive.close(0.2)
     assert peer.paths().count("POST /delete") >= 2
     assert keepalive.leaked == 1
+
+
+def test_deletions_that_take_longer_than_the_limit_in_all_go_on_while_there_is_progress():
+    deleted = []
+
+    async def one_after_another(request):
+        deleted.append(request)
+        await asyncio.sleep(0.7 * len(deleted))
+        return httpx.Response(200, json={"sid": ""})
+
+    keepalive = keepalive_of(Peer({"POST /delete": one_after_another}), close=2.0)
+    for number in range(4):
+        keepalive.register(f"s{number}").create_sent = True
+    keepalive.close()
+    assert len(deleted) == 4
+    assert (len(keepalive), keepalive.leaked) == (0, 0)
 
 
 def test_session_that_was_deleted_before_the_client_closes_is_not_counted_where_the_last_try_is_cut():
