@@ -1,8 +1,12 @@
-"""Runs the system's nginx and haproxy before servers of ours; where one is not installed, a test is skipped."""
+"""Runs nginx, haproxy or Envoy before servers of ours; where one is not installed, a test is skipped.
+
+The first two are the system's. Envoy comes with a package, where there is one for the platform.
+"""
 
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,14 +36,18 @@ def free_port() -> int:
 @contextmanager
 def balancer(program: str, configuration: str, port: int, folder: Path) -> Iterator[Path]:
     """Run a program until it listens on `port`; yield the file of what it says."""
-    path = shutil.which(program, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    packages = Path(sys.executable).parent
+    path = shutil.which(program, path=f"/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:{packages}")
     if path is None:
         pytest.skip(f"{program} is not installed")
-    file, said = folder / "balancer.conf", folder / "said"
+    file, said = folder / "balancer.yaml", folder / "said"
     file.write_text(configuration)
     command = [path, "-f", str(file)]
     if program == "nginx":
         command = [path, "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")]
+    if program == "envoy":
+        command = [path, "-c", str(file), "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
+        command += ["--file-flush-interval-msec", "100"]
     with said.open("w") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         try:

@@ -1,6 +1,6 @@
-"""Three servers behind nginx or haproxy, which choose by session id or cookie: each session stays on its own.
+"""Three servers behind nginx, haproxy or Envoy, which choose by session id or cookie: each session stays on its own.
 
-The programs are those of the system; where one is not installed, its tests are skipped.
+Where a program is not installed, its tests are skipped.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import yaml
 from aftermath import nothing_left_async
 from balancers import NGINX, balancer, free_port
 from servers import Server, serve
@@ -75,10 +76,31 @@ def haproxy_by_cookie(port: int, servers: list[str]) -> str:
     return HAPROXY.format(port=port, backend=backend)
 
 
+def envoy_by_header(port: int, servers: list[str]) -> str:
+    shown = yaml.safe_load(snippet("static_resources:"))
+    [listener], [cluster] = shown["static_resources"]["listeners"], shown["static_resources"]["clusters"]
+    listener["address"] = _envoy_address(f"127.0.0.1:{port}")
+    [endpoints] = cluster["load_assignment"]["endpoints"]
+    endpoints["lb_endpoints"] = [{"endpoint": {"address": _envoy_address(server)}} for server in servers]
+    log = {
+        "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+        "log_format": {"text_format_source": {"inline_string": "%REQ(X-SESSION-ID)%|%UPSTREAM_HOST%|%REQ(:PATH)%|-\n"}},
+    }
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["access_log"] = [{"name": "sessions", "typed_config": log}]
+    return yaml.safe_dump(shown)
+
+
+def _envoy_address(server: str) -> dict[str, dict[str, str | int]]:
+    host, port = server.split(":")
+    return {"socket_address": {"address": host, "port_value": int(port)}}
+
+
 WAYS: dict[str, tuple[Callable[[int, list[str]], str], str]] = {
     "nginx, by header": (nginx_by_header, "nginx"),
     "haproxy, by header": (haproxy_by_header, "haproxy"),
     "haproxy, by cookie": (haproxy_by_cookie, "haproxy"),
+    "Envoy, by header": (envoy_by_header, "envoy"),
 }
 
 
@@ -106,7 +128,7 @@ def balanced(way: str, servers: list[Server], folder: Path) -> Iterator[tuple[st
 def test_each_session_stays_on_its_server(way: str, replicas: list[Server], tmp_path: Path, backend: str) -> None:
     with balanced(way, replicas, tmp_path) as (url, passed_on):
         anyio.run(_play, url, replicas, passed_on, backend=backend)
-        requests = _requests(passed_on)
+    requests = _requests(passed_on)
     servers, paths, cookies = defaultdict(set), defaultdict(set), defaultdict(set)
     for session_id, server, path, cookie in requests:
         if session_id not in {"", "-"}:
