@@ -13,6 +13,7 @@ from typing import TypeVar
 import anyio
 
 from ._arguments import checked
+from ._brief import brief
 from ._errors import LimitExceeded, ORSError, StatusError, one_line
 from ._http.credentials import Secrets, secret_values
 from ._lifecycle.creation import TaskSource
@@ -89,7 +90,7 @@ class AsyncEnvironment(Unlike):
 
     def __repr__(self) -> str:
         name, variant = self._key
-        shown = f"{type(self).__name__}({name!r}{'' if variant is None else f', {variant=}'})"
+        shown = f"{type(self).__name__}({brief(name)}{'' if variant is None else f', variant={brief(variant)}'})"
         return self._server.transport.show(shown)  # a name may come from a server that echoes the key
 
     async def name(self) -> str:

@@ -13,7 +13,7 @@ import base64
 import binascii
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, cast
@@ -33,6 +33,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from ._arguments import checked_names
+from ._brief import brief_fields, clipped
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,12 @@ JSONObject = dict[str, Any]
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        return brief_fields(super().__repr_args__())
+
+    def __repr_str__(self, join_str: str) -> str:
+        return clipped(super().__repr_str__(join_str))
 
 
 def _object_or_none(value: object) -> object:

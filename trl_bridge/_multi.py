@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ors_client import ORSError, Task
-from ors_client._shared import checked
+from ors_client._shared import brief, checked
 
 from ._datasets.tasks import build
 from ._rollout.environment import EnvironmentFactory
@@ -157,8 +157,8 @@ class MultiEnvironmentSpec:
         return {name: value for name, value in self.__dict__.items() if name != "train_dataset"}
 
     def __repr__(self) -> str:
-        weights = "" if self._weights is None else f", weights={self._weights!r}"
-        return f"MultiEnvironmentSpec({self._specs!r}{weights}, seed={self._seed!r})"
+        weights = "" if self._weights is None else f", weights={brief(self._weights)}"
+        return f"MultiEnvironmentSpec({brief(self._specs)}{weights}, seed={self._seed!r})"
 
     def _ask(self, splits: Mapping[str, str | None]) -> dict[str, Rows]:
         return {

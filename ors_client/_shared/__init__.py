@@ -1,6 +1,7 @@
 """What the bridge and the evaluation both write, and what else the bridge may import. Private to users."""
 
 from ors_client._arguments import checked
+from ors_client._brief import brief
 from ors_client._http.background import LoopThread, wait
 from ors_client._http.credentials import Secrets, check_headers, credentials_in, secret_values
 from ors_client._http.process import OwnProcess
@@ -23,6 +24,7 @@ __all__ = [
     "OwnProcess",
     "SchemaResolver",
     "Secrets",
+    "brief",
     "check_headers",
     "checked",
     "credentials_in",

@@ -20,6 +20,7 @@ import httpx
 from pydantic import SecretStr
 
 from ors_client._arguments import checked
+from ors_client._brief import BriefFields
 from ors_client._config import Limits, RetryPolicy
 from ors_client._errors import LimitExceeded, ORSError, is_web_page, one_line
 from ors_client._http.backends import content_coding, describe, foreign_errors, remedy
@@ -100,8 +101,8 @@ class ModelRefused(ModelError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reply(BriefFields):
     """What the model answered.
 
     Args:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ors_client._arguments import checked
+from ors_client._brief import BriefFields
 from ors_client._errors import ToolError
 from ors_client._protocol.json import encode
 from ors_client._types import Block, JSONObject, Message, TextBlock, ToolCallBlock, ToolOutput, ToolResultBlock
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCall(BriefFields):
     """A call for `session.call_tool`.
 
     Args:

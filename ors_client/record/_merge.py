@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ors_client._arguments import checked
+from ors_client._brief import BriefFields
 
 from . import _lines
 from ._models import EpisodeRecord, RunRecord
@@ -35,8 +36,8 @@ class AttemptKey:
         return f"attempt {self.attempt} of {self.split}/{self.index} by {self.model!r} in {self.environment!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+@dataclass(frozen=True, slots=True, repr=False)
+class Merged(BriefFields):
     """What was merged, and what was not.
 
     Args:

@@ -6,11 +6,13 @@ episodes share stands in a line of its own, once per file; a reader hands out ea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from ors_client._brief import brief_fields, clipped
 from ors_client._types import JSONObject, TerminalToolSpec, ToolSpec
 
 # What only some writers know stands in a line only where it is known.
@@ -24,6 +26,12 @@ _OPTIONAL = frozenset(
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        return brief_fields(super().__repr_args__())
+
+    def __repr_str__(self, join_str: str) -> str:
+        return clipped(super().__repr_str__(join_str))
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_known(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -45,6 +45,7 @@ GROUPS = {
         "ors_client._config",
         "ors_client._arguments",
         "ors_client._misuse",
+        "ors_client._brief",
     ),
     "ors_client: clients, environments, sessions": (
         "ors_client",

@@ -21,6 +21,7 @@ SHARED = [
     "OwnProcess",
     "SchemaResolver",
     "Secrets",
+    "brief",
     "check_headers",
     "checked",
     "credentials_in",
