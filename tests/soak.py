@@ -62,6 +62,7 @@ from ors_client import (  # noqa: E402
     TaskRef,
     Timeouts,
 )
+from ors_client._http.backends import IDLE_SECONDS  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,35 @@ class Size:
         process = psutil.Process()
         return cls(process.num_fds(), process.num_threads(), process.memory_info().rss / 2**20)
 
-    def grew_to(self, other: Size) -> list[str]:
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.files} open files, {self.threads} threads, {self.megabytes:.0f} MiB"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What this process holds over time. Under load, the number of open files is chance.
+
+    Args:
+        before: Before the first session.
+        early: After a quarter of the time.
+        late: Shortly before its end.
+        after: When the sessions have ended and no connection is kept for a next request.
+    """
+
+    before: Size
+    early: Size
+    late: Size
+    after: Size
+
+    def grown(self) -> list[str]:
         """Name what is larger than chance explains."""
         found = []
-        if other.files > self.files * 1.5 + 50:  # how many connections are open at a moment is chance
+        if self.after.files > self.before.files + 10:
             found.append("open files")
-        if other.threads > self.threads + 4:
+        if self.after.threads > self.before.threads + 4 or self.late.threads > self.early.threads + 4:
             found.append("threads")
-        if other.megabytes > self.megabytes * 1.2 + 20:
+        if self.late.megabytes > self.early.megabytes * 1.2 + 20:
             found.append("memory")
         return found
 
@@ -237,12 +259,12 @@ async def episode(session: AsyncSession, books: Books, dice: random.Random) -> N
         certain, perhaps = count, 0
 
 
-async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> tuple[Books, Size, Size]:
-    """Run, and measure after a quarter of the time and shortly before its end, under the same load."""
+async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> tuple[Books, Sizes]:
+    """Run, and measure before, under the same load twice, and after."""
     books = Books()
     began = time.monotonic()
     until = began + seconds
-    sizes: list[Size] = []
+    sizes = [Size.now()]
     async with AsyncClient(proxy_url, timeout=LIMITS, retry=RETRY, keepalive=PINGS) as client:
 
         async def measure() -> None:
@@ -253,10 +275,8 @@ async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> t
         async def report() -> None:
             while time.monotonic() < until - 5:
                 await anyio.sleep(min(60.0, until - time.monotonic()))
-                print(
-                    f"  {time.monotonic() - began:4.0f} s  {books.calls} calls, {client.open_sessions} sessions",
-                    flush=True,
-                )
+                done = f"{books.calls} calls, {client.open_sessions} sessions"
+                print(f"  {time.monotonic() - began:4.0f} s  {done}, {Size.now()}", flush=True)
 
         async def block() -> None:
             dice = random.Random(seed)
@@ -271,8 +291,10 @@ async def soak(proxy_url: str, *, sessions: int, seconds: float, seed: int) -> t
             for number in range(sessions):
                 dice = random.Random(seed * 100_003 + number)
                 group.start_soon(lambda dice=dice: rollouts(client, books, until=until, dice=dice))
+        await anyio.sleep(3 * IDLE_SECONDS)  # libraries look at idle connections once in that time
+        sizes.append(Size.now())
     books.leaked = client.leaked_sessions
-    return books, *sizes
+    return books, Sizes(*sizes)
 
 
 # --- The proxy, in a process of its own, since it keeps every request ------------------------------------------------
@@ -335,34 +357,31 @@ def main() -> int:
         assert proxy.stdin is not None
         assert proxy.stdout is not None
         url = proxy.stdout.readline().strip()
-        books, start, end = anyio.run(
-            lambda: soak(url, sessions=arguments.sessions, seconds=seconds, seed=arguments.seed)
-        )
+        books, sizes = anyio.run(lambda: soak(url, sessions=arguments.sessions, seconds=seconds, seed=arguments.seed))
         proxy.stdin.write("\n")
         proxy.stdin.flush()
         broken = json.loads(proxy.stdout.readline())
         executions = sum(sum(server.stats()["executions"].values()) for server in (one, other))
         left = sum(len(server.live()) for server in (one, other))
-    return judge(books, start, end, broken=broken, executions=executions, left=left)
+    return judge(books, sizes, broken=broken, executions=executions, left=left)
 
 
-def judge(books: Books, start: Size, end: Size, *, broken: dict[str, int], executions: int, left: int) -> int:
+def judge(books: Books, sizes: Sizes, *, broken: dict[str, int], executions: int, left: int) -> int:
     """Print the books; return the exit status."""
     unknown = books.errors["OutcomeUnknown"]
     perhaps = unknown + books.cancelled + sum(books.errors.values()) - unknown
     doubled = books.doubled + max(0, executions - books.right - perhaps)
     # Every ambiguous fault explains one unknown outcome; whatever else ended a call had a result that could be had.
     lost = books.missing + sum(books.errors.values()) - unknown + max(0, unknown - broken["ambiguous"])
-    grown = start.grew_to(end)
+    grown = sizes.grown()
     print(f"calls       {books.calls}: {books.right} right, {books.cancelled} cancelled, errors {dict(books.errors)}")
     print(f"broken      {broken}; sessions that did not open: {dict(books.unopened)}")
     print(f"executions  {executions}")
     print(f"lost        {lost} (unknown outcomes: {unknown}, after {broken['ambiguous']} faults that leave no other)")
     print(f"doubled     {doubled}")
     print(f"leaked      {left} on the server, {books.leaked} that the client could not delete")
-    print(f"open files  {start.files} -> {end.files}")
-    print(f"threads     {start.threads} -> {end.threads}")
-    print(f"memory      {start.megabytes:.0f} -> {end.megabytes:.0f} MiB")
+    for moment, size in vars(sizes).items():
+        print(f"{moment:<10}  {size}")
     if grown:
         print(f"grown       {', '.join(grown)}")
     return int(bool(lost or doubled or left or books.leaked or grown))
