@@ -16,6 +16,7 @@ from ors_client._errors import LimitExceeded
 from ors_client._types import JSONValue
 
 _HALF = re.compile("[\ud800-\udfff]")
+_STRING = re.compile('"[^"]*"')  # of JSON without escapes
 # Characters from which on looking at the few parts of a long result beats looking at its text, three times over.
 _LONG = 2**16
 
@@ -83,26 +84,41 @@ def check_items(text: str, limits: Limits) -> None:
     if text.count("\\") > limits.escapes:
         raise LimitExceeded("The answer has too many escapes", limit="escapes", maximum=limits.escapes)
     most = limits.items
-    if len(text) <= most or _is_affordable(text, text.count('"'), len(text), most):
+    if len(text) <= most or _keys_affordable(text, text.count('"'), len(text), most) >= text.count(":"):
         return
-    # Those within strings do not count. Without escapes, every second part between quotes is a string; an object of
-    # as many items has two strings for each at most.
-    plain = text.replace("\\\\", "").replace('\\"', "")
+    # What strings hold does not count. Without escapes, each ends at the next quote; an object of as many items has two
+    # strings for each at most.
+    plain = text.replace("\\\\", "\0").replace('\\"', "\1")
     quotes = plain.count('"')
-    too_many = quotes > 4 * most + 4
-    if too_many or not _is_affordable("".join(plain.split('"')[::2]), quotes, len(text), most):
-        raise LimitExceeded("The answer has too many items", limit="items", maximum=most)
+    if quotes <= 4 * most + 4:
+        structure = _STRING.sub("", plain)
+        affordable = _keys_affordable(structure, quotes, len(text), most)
+        if affordable >= 0 and _count_keys(plain, structure.count(":"), most=affordable) <= affordable:
+            return
+    raise LimitExceeded("The answer has too many items", limit="items", maximum=most)
 
 
-def _is_affordable(structure: str, quotes: int, size: int, most: int) -> bool:
+def _keys_affordable(structure: str, quotes: int, size: int, most: int) -> int:
+    """Return how many different keys may be in JSON of these parts; a negative number where it is too much already."""
     commas, lists, objects = structure.count(","), structure.count("["), structure.count("{")
     if commas + lists + objects > most:
-        return False
-    # What CPython takes for each, in bytes: 49,000 objects of one number each would take 24 times their text. Objects
-    # of a list share their keys; of an object with very many, each key is its own, which the parser holds twice.
-    own_keys = max(0, structure.count(":") - 20 * objects)
-    cost = 32 * commas + 88 * lists + 192 * objects + 28 * quotes + 100 * own_keys
-    return cost <= 40 * most + 8 * size
+        return -1
+    # What CPython takes for each, in bytes: 49,000 objects of one number each would take 24 times their text. A key
+    # that comes again is made once; the parser holds a table of all.
+    cost = 32 * commas + 88 * lists + 192 * objects + 28 * quotes
+    return (40 * most + 8 * size - cost) // 100
+
+
+def _count_keys(plain: str, colons: int, *, most: int) -> int:
+    """Return how many different keys there are at most, or any number above `most`."""
+    pieces = plain.split('":')
+    keys = set[str]()
+    apart = max(0, colons - len(pieces) + 1)  # with a blank before the colon: each may be a key of its own
+    for piece in pieces[:-1]:
+        keys.add(piece[piece.rfind('"') + 1 :])
+        if len(keys) + apart > most:
+            break
+    return len(keys) + apart
 
 
 def _decode(text: str, limits: Limits) -> JSONValue:

@@ -172,11 +172,22 @@ def _object_of(keys: int) -> bytes:
     return json.dumps({f"{i:x}": 1.5 for i in range(keys)}, separators=(",", ":")).encode()
 
 
+def _objects_of_own_keys(objects: int, keys: int) -> bytes:
+    made = [{f"{i:x}.{key:x}": 1.5 for key in range(keys)} for i in range(objects)]
+    return json.dumps(made, separators=(",", ":")).encode()
+
+
 # As many as `Limits.items` and `Limits.result_bytes` allow, and yet more than their bytes are worth.
 COSTLY = {
     "tasks": ("/tasks", b'{"tasks":[' + b"{}," * 49_000 + b"{}]}", "items"),
     "tasks_of_a_number": ("/tasks", b'{"tasks":[' + b'{"a":1},' * 49_000 + b"{}]}", "items"),
     "keys_of_one_object": ("/list_environments", _object_of(99_000), "items"),
+    "keys_of_each_object": ("/list_environments", _objects_of_own_keys(4_600, 20), "items"),
+    "keys_of_each_object_with_blanks": (
+        "/list_environments",
+        _objects_of_own_keys(4_600, 20).replace(b'":', b'" :'),
+        "items",
+    ),
     "splits": ("/splits", b"[" + b'"a",' * 49_000 + b'"a"]', "items"),
     "halves": ("/list_environments", b'["' + rb"\ud83d" * (5 * MEGABYTE) + b'"]', "escapes"),
     "line_ends": ("/list_environments", b'["' + rb"\n" * (15 * MEGABYTE) + b'"]', "escapes"),
