@@ -206,10 +206,15 @@ class ResultLost(TransportError):
     _advice = "The call ran; its result is gone from the server."
 
 
+# The limits that an answer meets which a proxy holds back until it is whole.
+_ANSWERED_WITHIN = frozenset({"response", "silence", "call", "timeout"})
+
+
 class DeadlineExceeded(ORSError, TimeoutError):
     """Raised when a wait reached its limit.
 
-    Cause: The server, or another session that holds the room, took longer than the limit that the message names.
+    Cause: The server, or another session that holds the room, took longer than the limit that the message names; or a
+    proxy held the answer back.
 
     Tried: Whatever is safe to repeat, until then.
 
@@ -220,7 +225,7 @@ class DeadlineExceeded(ORSError, TimeoutError):
         limit: The limit's name in `Timeouts`, or the argument that set it.
         seconds: Its length.
         doing: What was waited for.
-        advice: What to do.
+        advice: What to do, where it is known better than by the limit.
     """
 
     def __init__(
@@ -231,10 +236,14 @@ class DeadlineExceeded(ORSError, TimeoutError):
         seconds: float,
         url: str | None = None,
         session_id: str | None = None,
-        advice: str = "raise that limit if the wait is expected",
+        advice: str | None = None,
     ) -> None:
         self.limit = limit
         self.seconds = seconds
+        if advice is None:
+            advice = "raise that limit if the wait is expected"
+            if limit in _ANSWERED_WITHIN:
+                advice += "; if a proxy stands before the server, turn off its buffering of answers"
         super().__init__(
             f"{doing} did not finish within {limit}={seconds:g} seconds; {advice}.",
             url=url,

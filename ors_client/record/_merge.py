@@ -7,6 +7,7 @@ what is then missing is told by the settings of the runs. In memory are an entry
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,12 @@ from . import _lines
 from ._models import EpisodeRecord, RunRecord
 from ._reader import numbered
 from ._tasks import read_ranges
+
+_NUMBER = re.compile("[0-9]{1,18}")
+_MOST_NAMED = 1_000_000
+"""Attempts of a run that are sought one by one; a record may claim any number, and more are counted alone."""
+_MOST_SHARDS = 10_000
+"""Parts of a run that are named where they are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Merged(BriefFields):
         overlaps: What several records held, an attempt or the id of an episode of a training; and the records, the one
             that it was taken from first.
         missing: The attempts that the runs' settings ask for and no record holds.
-        unnamed: How many more that are; their runs do not say which.
+        unnamed: How many more that are; their runs do not say which, or name more than a million.
         shards: The parts of which no record was given, where something is missing; as `3/8`.
     """
 
@@ -153,10 +160,11 @@ class _Chosen:
                 for key in self._sources
                 if isinstance(key, AttemptKey) and (key.environment, key.model) == (environment, model)
             }
+            named = [run for run in runs if run.tasks is not None and _named(run) <= _MOST_NAMED]
             absent = sorted(
-                _asked(environment, model, runs) - held, key=lambda key: (key.attempt, str(key.split), key.index or 0)
+                _asked(environment, model, named) - held, key=lambda key: (key.attempt, str(key.split), key.index or 0)
             )
-            more = max((_size(run) for run in runs if run.tasks is None), default=0) - len(held)
+            more = max((max(_size(run), _named(run)) for run in runs if run not in named), default=0) - len(held)
             missing += absent
             unnamed += max(0, more)
             if absent or more > 0:
@@ -182,9 +190,17 @@ def _asked(environment: str | None, model: str | None, runs: Iterable[RunRecord]
         AttemptKey(environment, model, split, index, attempt)
         for run in runs
         for split, text in (run.tasks or {}).items()
-        for index in read_ranges(text)
+        for indices in read_ranges(text)
+        for index in indices
         for attempt in range(_count(run, "attempts"))
     }
+
+
+def _named(run: RunRecord) -> int:
+    """Return how many attempts a run names, those twice that it names twice."""
+    # The length of a range beyond what an index can be is no length to Python.
+    tasks = sum(max(0, each.stop - each.start) for text in (run.tasks or {}).values() for each in read_ranges(text))
+    return tasks * _count(run, "attempts")
 
 
 def _size(run: RunRecord) -> int:
@@ -194,7 +210,7 @@ def _size(run: RunRecord) -> int:
 
 def _count(run: RunRecord, name: str) -> int:
     value = run.noted.get(name)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _absent_shards(runs: Iterable[RunRecord]) -> Iterator[str]:
@@ -203,11 +219,11 @@ def _absent_shards(runs: Iterable[RunRecord]) -> Iterator[str]:
     there: dict[int, set[int]] = {}
     for run in runs:
         number, _, count = str(run.noted.get("shard")).partition("/")
-        if number.isdecimal() and count.isdecimal():
+        if _NUMBER.fullmatch(number) and _NUMBER.fullmatch(count):
             there.setdefault(int(count), set()).add(int(number))
             sizes[int(count)] = max(sizes.get(int(count), 0), _size(run))
     for count, numbers in there.items():
-        for number in range(1, min(count, sizes[count]) + 1):
+        for number in range(1, min(count, sizes[count], _MOST_SHARDS) + 1):
             if number not in numbers:
                 yield f"{number}/{count}"
 

@@ -22,11 +22,11 @@ def task_ranges(tasks: Iterable[tuple[str, int]]) -> dict[str, str] | None:
     return None if sum(map(len, found.values())) > _MOST_CHARS else found
 
 
-def read_ranges(text: str) -> Iterator[int]:
-    """Yield the indices that a text of `task_ranges` names; what is no range names none."""
+def read_ranges(text: str) -> Iterator[range]:
+    """Yield the indices that a text of `task_ranges` names, which may be any number; what is no range names none."""
     for part in text.split(","):
         if found := _RANGE.fullmatch(part):
-            yield from range(int(found[1]), int(found[2] or found[1]) + 1)
+            yield range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 def _ranges(indices: list[int]) -> Iterator[str]:

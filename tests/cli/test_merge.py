@@ -67,7 +67,7 @@ def said(result):
 @given(st.sets(st.integers(-20, 40), min_size=1))
 def test_indices_are_read_as_they_were_written_those_that_count_from_the_end_too(indices):
     found = task_ranges(("train", index) for index in indices)
-    assert set(read_ranges(found["train"])) == indices
+    assert {index for each in read_ranges(found["train"]) for index in each} == indices
 
 
 # --- Whole -----------------------------------------------------------------------------------------------------------
@@ -204,6 +204,19 @@ def test_shards_beyond_the_attempts_are_not_missed(record, merged):
 def test_attempts_that_a_run_does_not_name_are_missed_by_their_number(shards, merged):
     found, _ = merged(*shards(2, tasks=None)[:1])
     assert (found.missing, found.unnamed, found.shards) == ([], 5, ["2/2"])
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [{"tasks": "0-999999999999"}, {"tasks": "-5-999999999999999999,7"}, {"attempts": 10**15}],
+    ids=["tasks", "indices", "attempts"],
+)
+def test_attempts_beyond_number_that_a_record_claims_are_counted_and_not_sought(record, merged, claimed):
+    run = settings("1/999999999999", **claimed)
+    run.noted["num_tasks"] = 10**12
+    found, episodes = merged(record("claims.jsonl", episode(TASKS[0], 0, run=run)))
+    assert (len(episodes), found.missing, len(found.shards)) == (1, [], 9_999)
+    assert found.unnamed > 10**11
 
 
 # --- Records of a training -------------------------------------------------------------------------------------------

@@ -262,6 +262,7 @@ def test_field_holds_the_fact_word_for_word(kind, field, expected):
         (ResultLost, "result is gone"),
         (TransportError, "3 attempts"),
         (DeadlineExceeded, "call=1.5 seconds"),
+        (DeadlineExceeded, "turn off its buffering of answers"),
         (AuthenticationError, "api_key"),
         (LimitExceeded, "Limits.result_bytes"),
         (EnvironmentNotFound, "'seta'; this server has: 'echo', 'math'"),
