@@ -1,10 +1,12 @@
 """The commands of `ors`, in the order of its help. What they share is in `command`."""
 
 import logging
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from .check import check
 from .command import command, log_shown
@@ -49,17 +51,38 @@ def options(
         context.with_resource(log_shown(logging.INFO if verbose == 1 else logging.DEBUG))
 
 
-app.command()(command(check))
-app.command()(command(envs))
-app.command()(command(splits))
-app.command()(command(tasks))
-app.command()(command(tools))
-app.command()(command(prompt))
-app.command()(command(play))
-app.command(cls=RunCommand)(command(run))
-app.command()(command(report))
-app.command("compare")(command(compare_records))
-app.command("merge")(command(merge_records))
-app.command()(command(profile))
-app.command()(command(export))
-app.command()(command(replay))
+def _add(
+    function: Callable[..., int | None], *examples: str, name: str | None = None, cls: type[TyperCommand] | None = None
+) -> None:
+    """Add a command, with examples below its help."""
+    # Two blanks at its end break a line of Markdown, and a block of code would be framed and padded.
+    epilog = "\n".join(f"`ors {example}`  " for example in examples)
+    app.command(name or function.__name__, cls=cls, epilog=f"Examples:\n\n{epilog}")(command(function))
+
+
+_URL = "http://localhost:8000"
+_add(
+    check,
+    f"check {_URL} --hold 60",
+    f"check {_URL} --call run_tests --arguments '{{\"seconds\": 70}}'",
+    "check owner/name",
+)
+_add(envs, f"envs {_URL}", "envs owner/name")
+_add(splits, f"splits {_URL} --env math")
+_add(tasks, f"tasks {_URL} --split train --stop 50", f"tasks {_URL} --json > tasks.json")
+_add(tools, f"tools {_URL}", f"tools {_URL} --task 3 --json")
+_add(prompt, f"prompt {_URL} --split test --task -1")
+_add(play, f"play {_URL} --task 3", f"play {_URL} --script calls.jsonl --json")
+_add(
+    run,
+    f"run {_URL} --model my-model --base-url http://localhost:9000/v1 --attempts 4",
+    f"run {_URL} --model gpt-5 --split test -n 100 --set temperature=0.7",
+    f"run {_URL} --model my-model --shard 2/8",
+    cls=RunCommand,
+)
+_add(report, "report episodes.jsonl -o report.html")
+_add(compare_records, "compare before.jsonl after.jsonl", name="compare")
+_add(merge_records, "merge episodes-1-of-2.jsonl episodes-2-of-2.jsonl -o episodes.jsonl", name="merge")
+_add(profile, "profile episodes.jsonl", "profile episodes.jsonl --between 0.2 0.8 -o tasks.json")
+_add(export, "export episodes.jsonl --to sft -o sft.jsonl")
+_add(replay, "replay episodes.jsonl --port 8001")

@@ -18,6 +18,19 @@ from .json_input import read_json
 
 _SCALARS = ("string", "integer", "number", "boolean")
 _SHOWN = 60  # characters of a nested type in a menu
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matches {}",
+    "format": "as {}",
+}
 _DEPTH = 8  # of alternatives within alternatives, which may be a circle
 
 
@@ -33,6 +46,7 @@ class Argument:
         default: What the tool takes when it is left out, as JSON text, where the schema tells.
         choices: The values of an enumeration, or none.
         description: In the schema's words.
+        bounds: What the schema says of size, length or pattern, in words.
     """
 
     name: str
@@ -42,12 +56,17 @@ class Argument:
     default: str | None = None
     choices: tuple[JSONValue, ...] = ()
     description: str = ""
+    bounds: str = ""
 
     def summary(self) -> str:
         """Return it as a signature would write it."""
-        optional = "" if self.required else "?"
+        return f"{self.name}{'' if self.required else '?'}: {self.takes()}"
+
+    def takes(self) -> str:
+        """Return its type, bounds and default."""
+        bounds = f" ({self.bounds})" * bool(self.bounds)
         default = "" if self.default is None else f" = {self.default}"
-        return f"{self.name}{optional}: {self.label}{default}"
+        return f"{self.label}{bounds}{default}"
 
     def read(self, text: str) -> JSONValue:
         """Turn what a person typed into a value.
@@ -123,7 +142,22 @@ def _argument(name: str, written: Mapping[str, Any], resolver: SchemaResolver, *
         default=json.dumps(default, ensure_ascii=False) if has_default else None,
         choices=choices,
         description=str(written.get("description") or schema.get("description") or ""),
+        bounds=_bounds({**schema, **written}, resolver),
     )
+
+
+def _bounds(schema: Mapping[str, Any], resolver: SchemaResolver) -> str:
+    """Say what a schema, or those of its alternatives that say something, ask of a value beyond its type."""
+    for alternative in [schema, *_alternatives(schema, resolver, 0)]:
+        said = [words.format(_shown(alternative[word])) for word, words in _BOUNDS.items() if word in alternative]
+        if said:
+            return ", ".join(said)
+    return ""
+
+
+def _shown(bound: object) -> str:
+    text = str(bound)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[JSONValue, ...]:

@@ -169,11 +169,10 @@ def _show_tool(name: str, description: str, arguments: Sequence[Argument], *, fi
     for style in ("cyan", "", "dim", ""):
         table.add_column(style=style, overflow="fold", no_wrap=style == "dim")
     for argument in arguments:
-        default = "" if argument.default is None else f" = {argument.default}"
         table.add_row(
             "",
             Text(printable(argument.name)),
-            Text(printable(f"{argument.label}{default}")),
+            Text(printable(argument.takes())),
             "required" if argument.required else "optional",
             Text(one_line(argument.description, _DESCRIPTION)),
         )

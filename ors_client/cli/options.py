@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,15 @@ import typer
 import ors_client
 from ors_client._http.credentials import Secrets, credentials_in, encode_header, environment
 from ors_client._http.credentials import api_key as choose_key
-from ors_client._http.urls import Target, resolve
+from ors_client._http.urls import CATALOGUE, Target, resolve
 
 # Seconds that a server and a setup may take to start, unless `--wait` says otherwise: for an answer about what there
 # is, for a check, which may meet a slow setup, and for an episode that is to be played.
 LISTING_TIMEOUT, CHECK_TIMEOUT, EPISODE_TIMEOUT = 20.0, 120.0, 600.0
+
+
+# Hosts have a dot or a port, but for localhost.
+_DEPLOYMENT = re.compile(r"[\w-]+/[\w.-]+")
 
 
 class Misuse(Exception):
@@ -54,7 +59,12 @@ SecretHostsOption = Annotated[
 class ServerOptions:
     """Which server and environment a command is about, as options say it, and in which form it answers."""
 
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or https://openreward.ai for the catalogue.")]
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="The server; owner/name is of the catalogue, which is https://openreward.ai."
+        ),
+    ]
     env: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +93,11 @@ class ServerOptions:
         typer.Option("--wait", metavar="SECONDS", min=1, help="How long a server and a setup may take to start."),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")] = False
+
+    def __post_init__(self) -> None:
+        if self.env is None and _DEPLOYMENT.fullmatch(self.url) and not self.url.startswith("localhost/"):
+            object.__setattr__(self, "env", self.url)
+            object.__setattr__(self, "url", CATALOGUE)
 
     def client(self, start_up: float = LISTING_TIMEOUT) -> ors_client.Client:
         """Return a client of the server; nothing is contacted yet.

@@ -30,6 +30,9 @@ from .output import err, one_line, out, printable, show, show_error, show_json_l
 from .script import Call, Script, ScriptResult, format_lines
 
 _LINE = 72  # characters of a description beside its tool
+_DESCRIPTION = 400  # of a tool that was chosen
+_NAME = 40  # of a tool's name above a question
+_FEW = 6  # tools that are shown with what they take before the first question
 _FINAL, _QUIT = "m", "q"
 
 
@@ -198,7 +201,8 @@ def _play_by_hand(episode: _PlayedEpisode) -> None:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport] - it gives input() a history
     tools, final = episode.session.list_tools(), episode.session.terminal_tool()
-    _show_menu(tools, final)
+    if len(tools) <= _FEW:
+        _show_menu(tools, final)  # more of them would scroll the prompt away
     while not episode.session.finished:
         try:
             call = _ask_call(tools, final)
@@ -219,6 +223,16 @@ def _show_menu(tools: list[ToolSpec], final: TerminalToolSpec | None) -> None:
     _show_entry(_QUIT, "quit", "", "")
 
 
+def _show_names(tools: list[ToolSpec], final: TerminalToolSpec | None) -> None:
+    """Show what can be chosen in as few lines as there are, above each question."""
+    named = [(str(number), tool.name) for number, tool in enumerate(tools, start=1)]
+    named += [(_FINAL, final.name)] if final is not None else []
+    line = Text("\n")
+    for key, name in [*named, (_QUIT, "quit"), ("?", "what they take")]:
+        line.append(key, "bold cyan").append(f"\u00a0{one_line(name, _NAME)}  ")
+    out().print(line)
+
+
 def _show_entry(key: str, name: str, description: str, takes: str) -> None:
     console = out()
     line = Text.assemble((f"{key:>3}  ", "bold cyan"), (printable(name), "bold"), f"  {one_line(description, _LINE)}")
@@ -229,10 +243,9 @@ def _show_entry(key: str, name: str, description: str, takes: str) -> None:
 
 def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | None:
     """Ask until a tool is chosen and its arguments are given; `None` is to leave."""
-    keys = f"1-{len(tools)}, " if len(tools) > 1 else "1, " * len(tools)
-    keys += f"{_FINAL}, " if final is not None else ""
     while True:
-        answer = input(f"\ntool ({keys}{_QUIT}; ? for the menu): ").strip()
+        _show_names(tools, final)
+        answer = input("tool: ").strip()
         named = next((tool for tool in tools if tool.name == answer), None)
         if named is None and answer.isdecimal() and 1 <= int(answer) <= len(tools):
             named = tools[int(answer) - 1]
@@ -240,7 +253,7 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | N
             if named is not None:
                 return Call(named.name, _ask_arguments(named))
             if final is not None and answer in {_FINAL, final.name}:
-                return Call(message="" if final.arg is None else input(f"  {printable(final.arg)}: "))
+                return Call(message="" if final.arg is None else _ask_message(final.arg))
         except EOFError:
             out().print()  # back to the tools; where there is no more to read, that ends
             continue
@@ -252,7 +265,14 @@ def _ask_call(tools: list[ToolSpec], final: TerminalToolSpec | None) -> Call | N
             out().print(Text(f"There is no tool {printable(answer)!r}.", style="red"))
 
 
+def _ask_message(name: str) -> str:
+    message = Argument(name, types=("string",), label="the final message", required=True)
+    return str(_ask_argument(message)[0])
+
+
 def _ask_arguments(tool: ToolSpec) -> dict[str, Any]:
+    if tool.description:
+        out().print(Text(f"  {one_line(tool.description, _DESCRIPTION)}", style="dim"))
     given: dict[str, Any] = {}
     for argument in read_arguments(tool):
         answered = _ask_argument(argument)
@@ -273,6 +293,11 @@ def _ask_argument(argument: Argument) -> list[JSONValue]:
         text = input(f"  {printable(argument.name)} ({printable(argument.label)}{printable(takes)}): ")
         if not text and not argument.required:
             return []
+        if not text and "string" in argument.types:
+            out().print(
+                Text('  It is required. An empty text is written "". Ctrl-D goes back to the tools.', style="red")
+            )
+            continue
         try:
             return [argument.read(text)]
         except ValueError as error:
@@ -280,7 +305,8 @@ def _ask_argument(argument: Argument) -> list[JSONValue]:
 
 
 def _input_format(argument: Argument) -> str:
+    bounds = f", {argument.bounds}" * bool(argument.bounds)
     if not argument.choices:
-        return ", as JSON" * ("json" in argument.types)
+        return bounds + ", as JSON" * ("json" in argument.types)
     numbered = len(argument.choices) > 1 and not any(isinstance(choice, int | float) for choice in argument.choices)
-    return f"; or 1-{len(argument.choices)}" * numbered
+    return f"{bounds}; or 1-{len(argument.choices)}" * numbered

@@ -106,3 +106,22 @@ def test_required_arguments_are_asked_first():
 )
 def test_strange_schema_is_no_reason_to_fail(schema):
     signature(ToolSpec(name="t", input_schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("schema", "bounds"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 9}, "at least 1, at most 9"),
+        ({"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5}, "more than 0, a multiple of 0.5"),
+        ({"type": "string", "minLength": 2, "maxLength": 5}, "at least 2 characters, at most 5 characters"),
+        ({"type": "string", "pattern": "^a+$"}, "matches ^a+$"),
+        ({"type": "array", "maxItems": 3}, "at most 3 items"),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, "at least 1"),
+        ({"$ref": "#/$defs/A"}, "at most 7"),
+        ({"type": "string"}, ""),
+    ],
+)
+def test_bounds_of_an_argument_are_told_in_words(schema, bounds):
+    argument = _argument(schema, **{"$defs": {"A": {"type": "integer", "maximum": 7}}})
+    assert argument.bounds == bounds
+    assert (f"({bounds})" in argument.summary()) == bool(bounds)

@@ -128,3 +128,20 @@ def test_wrong_variant_is_advised_a_variant(ask, variant, advice):
     assert result.exit_code == 1
     assert advice in result.stderr
     assert "--env" not in result.stderr
+
+
+# --- owner/name as the server's address ------------------------------------------------------------------------------
+
+
+def test_deployment_as_the_address_is_of_the_catalogue(ors, double):
+    environment = {**variables(double, key=KEY), "COLUMNS": "80"}
+    result = ors("envs", NAME, "--json", env=environment)
+    assert (result.exit_code, json.loads(result.stdout)[:2]) == (0, ["alpha", "beta"])
+    result = ors("check", NAME, "--variant", "alpha", "--json", env=environment)
+    assert (result.exit_code, json.loads(result.stdout)["problems"]) == (0, [])
+
+
+@pytest.mark.parametrize("address", ["localhost/math", "envs.example.com/math", "localhost:8000"])
+def test_host_without_a_scheme_is_no_deployment(ors, address):
+    result = ors("envs", address)
+    assert (result.exit_code, f"did you mean 'http://{address}'?" in result.stderr) == (2, True)

@@ -73,8 +73,8 @@ def _block(said, tool):
 def test_tools_show_name_type_need_and_description_of_each_argument(ors, server):
     said = ors("tools", server.url, "--env", "schemasenvironment").stdout
     assert _block(said, "edit")[1:] == [
-        "path string required The file, from the root.",
-        "lines list of {line, text} required",
+        "path string (matches ^/) required The file, from the root.",
+        "lines list of {line, text} (at least 1 items, at most 3 items) required",
         'mode "fast" | "exact" = "fast" optional',
         "note string | null = null optional",
     ]

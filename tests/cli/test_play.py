@@ -194,7 +194,7 @@ def test_play_asks_for_a_tool_and_its_argument(echo_server):
         terminal.expect("text='hello' to win.")
         terminal.expect("echo")
         terminal.expect("text: string")
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("1\n")
         terminal.expect("text (string): ")
         terminal.type("hello\n")
@@ -206,15 +206,15 @@ def test_play_asks_for_a_tool_and_its_argument(echo_server):
 
 def test_play_asks_from_the_schema_until_an_answer_fits(ours):
     with Terminal("play", ours.url, "--env", "schemasenvironment") as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("edit\n")
         terminal.expect("The file, from the root.")
-        terminal.expect("path (string): ")
+        terminal.expect("path (string, matches ^/): ")
         terminal.type("/a\n")
-        terminal.expect("lines (list of {line, text}, as JSON): ")
+        terminal.expect("lines (list of {line, text}, at least 1 items, at most 3 items, as JSON): ")
         terminal.type("one\n")
         terminal.expect("That is not JSON")
-        terminal.expect("lines (list of {line, text}, as JSON): ")
+        terminal.expect("lines (list of {line, text}, at least 1 items, at most 3 items, as JSON): ")
         terminal.type('[{"line": 1, "text": "x"}]\n')
         terminal.expect('mode ("fast" | "exact"; or 1-2, optional; default "fast"): ')
         terminal.type("slow\n")
@@ -223,7 +223,7 @@ def test_play_asks_from_the_schema_until_an_answer_fits(ours):
         terminal.expect("note (string | null, optional; default null): ")
         terminal.type("\n")
         terminal.expect('{"path": "/a", "mode": "exact", "lines": [{"line": 1, "text": "x"}]}')  # and no note
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("q\n")
         terminal.expect("Left before the end after 1 call: nothing was scored.")
         assert terminal.status() == 0
@@ -232,9 +232,9 @@ def test_play_asks_from_the_schema_until_an_answer_fits(ours):
 def test_play_hands_the_final_message_to_the_terminal_tool(ours):
     with Terminal("play", ours.url, "--env", "chatenvironment") as terminal:
         terminal.expect("text: the final message")
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("m\n")
-        terminal.expect("text: ")
+        terminal.expect("text (the final message): ")
         terminal.type("Paris\n")
         terminal.expect("reward 1")
         assert terminal.status() == 0
@@ -243,7 +243,7 @@ def test_play_hands_the_final_message_to_the_terminal_tool(ours):
 def test_interrupt_at_a_question_leaves_no_session(ours):
     before = set(ours.live())
     with Terminal("play", ours.url, "--env", "echoenvironment") as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         assert set(ours.live()) - before
         terminal.type("\x03")
         terminal.expect("interrupted; the session was deleted")
@@ -255,9 +255,9 @@ def test_interrupt_during_a_call_leaves_no_session(ours):
     before = set(ours.live())
     calls = ours.executions("wait")
     with Terminal("play", ours.url, "--env", "slowenvironment") as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("wait\n")
-        terminal.expect("seconds (number): ")
+        terminal.expect("seconds (number, at least 0): ")
         terminal.type("60\n")
         eventually(lambda: ours.executions("wait") > calls)
         terminal.type("\x03")
@@ -268,14 +268,14 @@ def test_interrupt_during_a_call_leaves_no_session(ours):
 
 def test_end_of_input_at_an_argument_goes_back_to_the_tools(ours):
     with Terminal("play", ours.url, "--env", "failingenvironment") as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("step\n")
         terminal.expect("reward (number): ")
         terminal.type("\n")
         terminal.expect("Ctrl-D goes back to the tools.")
         terminal.expect("reward (number): ")
         terminal.type("\x04")
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("q\n")
         terminal.expect("Left before the end after 0 calls")
         assert terminal.status() == 0
@@ -283,29 +283,73 @@ def test_end_of_input_at_an_argument_goes_back_to_the_tools(ours):
 
 def test_end_of_input_at_the_final_message_goes_back_to_the_tools(ours):
     with Terminal("play", ours.url, "--env", "chatenvironment") as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("m\n")
-        terminal.expect("text: ")
+        terminal.expect("text (the final message): ")
         terminal.type("\x04")
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("m\n")
-        terminal.expect("text: ")
+        terminal.expect("text (the final message): ")
         terminal.type("Paris\n")
         terminal.expect("reward 1")
         assert terminal.status() == 0
 
 
-def test_only_tool_has_the_only_number(echo_server):
-    with Terminal("play", echo_server.url) as terminal:
-        terminal.expect("tool (1, q; ? for the menu): ")
+def test_tools_stay_in_view_at_each_question(ours):
+    with Terminal("play", ours.url, "--env", "failingenvironment") as terminal:
+        for _ in range(2):
+            terminal.expect("step")
+            terminal.expect("what they take")
+            terminal.expect("tool: ")
+            terminal.type("nope\n")
+            terminal.expect("There is no tool 'nope'.")
         terminal.type("q\n")
+        assert terminal.status() == 0
+
+
+def test_many_tools_do_not_scroll_the_prompt_away(ours):
+    with Terminal("play", ours.url, "--env", "schemasenvironment") as terminal:
+        terminal.expect("tool: ")
+        terminal.type("q\n")
+        assert terminal.status() == 0
+    before_the_question = terminal.said[: terminal.said.index("tool: ")]
+    assert before_the_question.count("\n") <= 12
+    assert "edit" in before_the_question
+
+
+def test_required_text_that_is_empty_is_asked_for_again(ours):
+    calls = ours.executions("echo")
+    with Terminal("play", ours.url, "--env", "echoenvironment") as terminal:
+        terminal.expect("tool: ")
+        terminal.type("1\n")
+        terminal.expect("text (string): ")
+        terminal.type("\n")
+        terminal.expect('An empty text is written "".')
+        terminal.expect("text (string): ")
+        assert ours.executions("echo") == calls
+        terminal.type('""\n')
+        terminal.expect("no match (got '')")
+        terminal.type("q\n")
+        assert terminal.status() == 0
+
+
+def test_final_message_that_is_empty_is_asked_for_again(ours):
+    with Terminal("play", ours.url, "--env", "chatenvironment") as terminal:
+        terminal.expect("tool: ")
+        terminal.type("m\n")
+        terminal.expect("text (the final message): ")
+        terminal.type("\n")
+        terminal.expect("It is required.")
+        terminal.expect("text (the final message): ")
+        terminal.type("Paris\n")
+        terminal.expect("reward 1")
         assert terminal.status() == 0
 
 
 def test_end_of_input_leaves_the_episode(echo_server):
     before = set(echo_server.live())
     with Terminal("play", echo_server.url) as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         terminal.type("\x04")
         terminal.expect("Left before the end after 0 calls: nothing was scored.")
         assert terminal.status() == 0
@@ -316,7 +360,7 @@ def test_end_of_input_leaves_the_episode(echo_server):
 def test_being_told_to_stop_leaves_no_session(echo_server, number):
     before = set(echo_server.live())
     with Terminal("play", echo_server.url) as terminal:
-        terminal.expect("? for the menu): ")
+        terminal.expect("tool: ")
         os.kill(terminal.pid, number)
         assert terminal.status() == 128 + number
     eventually(lambda: set(echo_server.live()) <= before)
