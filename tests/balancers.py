@@ -40,7 +40,7 @@ def balancer(program: str, configuration: str, port: int, folder: Path) -> Itera
     path = shutil.which(program, path=f"/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:{packages}")
     if path is None:
         pytest.skip(f"{program} is not installed")
-    file, said = folder / "balancer.yaml", folder / "said"
+    file, log = folder / "balancer.yaml", folder / "log"
     file.write_text(configuration)
     command = [path, "-f", str(file)]
     if program == "nginx":
@@ -48,17 +48,17 @@ def balancer(program: str, configuration: str, port: int, folder: Path) -> Itera
     if program == "envoy":
         command = [path, "-c", str(file), "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
         command += ["--file-flush-interval-msec", "100"]
-    with said.open("w") as output:
+    with log.open("w") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         try:
-            _wait_for(port, process, said)
-            yield said
+            _wait_for(port, process, log)
+            yield log
         finally:
             process.terminate()
             process.wait(30)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], said: Path) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < until:
         try:
@@ -67,4 +67,4 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], said: Path) -> None:
             time.sleep(0.02)
         else:
             return
-    pytest.fail(f"the balancer does not listen: {said.read_text()}")
+    pytest.fail(f"the balancer does not listen: {log.read_text()}")

@@ -191,12 +191,12 @@ def measure(bridge: str, share: float, *, steps: int, seed: int) -> dict[str, fl
                 loses = Losses(share, seed=seed)
                 proxy.add(Rule("POST", "/call", Status(404, "Active environment not found"), times=None, when=loses))
                 # Where the incumbent looks for servers.
-                places = {"OPENREWARD_API_URL": proxy.url, "OPENREWARD_SESSION_URL": proxy.url}
+                hosts = {"OPENREWARD_API_URL": proxy.url, "OPENREWARD_SESSION_URL": proxy.url}
                 key = {"OPENREWARD_API_KEY": "not looked at", "OPENREWARD_DISABLE_UPDATE_CHECK": "1"}
                 done = subprocess.run(
                     [*command, "train", bridge, proxy.url, str(steps), str(seed)],
                     cwd=ROOT,
-                    env={**os.environ, **places, **key, "TRL_EXPERIMENTAL_SILENCE": "1"},
+                    env={**os.environ, **hosts, **key, "TRL_EXPERIMENTAL_SILENCE": "1"},
                     capture_output=True,
                     text=True,
                     timeout=900,

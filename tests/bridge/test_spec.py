@@ -268,7 +268,7 @@ def test_tasks_that_are_looked_at_are_looked_at_together(make_spec, ours):
         assert tools(spec) == ["alpha_only", "reset", "who"]
         paths = [request.path for request in proxy.requests]
         assert paths.count("/create") == 4
-        last_create = max(place for place, path in enumerate(paths) if path == "/create")
+        last_create = max(position for position, path in enumerate(paths) if path == "/create")
         assert last_create < paths.index("/delete")
         spec.close()
 

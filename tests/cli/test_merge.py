@@ -26,8 +26,8 @@ def settings(shard=None, *, tasks="0-4", attempts=2):
 def episode(task, attempt, *, run=None, **fields):
     call = CallRecord(tool="look", output="it", blocks=[IMAGE], reward=0.25, seconds=0.5)
     played = {"reward": (task.index + attempt) / 8, "status": "scored", "seconds": 1.5, "calls": [call], **fields}
-    place = {"environment": "echo", "model": "m", "split": task.split, "index": task.index, "attempt": attempt}
-    return EpisodeRecord(**place, run=run, **played)
+    key = {"environment": "echo", "model": "m", "split": task.split, "index": task.index, "attempt": attempt}
+    return EpisodeRecord(**key, run=run, **played)
 
 
 @pytest.fixture

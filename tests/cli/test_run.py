@@ -337,9 +337,9 @@ def closed_port():
 def test_wrong_base_url_ends_the_run_with_the_first_replies(  # noqa: PLR0917 - pytest hands them in
     ors, echo_server, model, closed_port, tmp_path, name, path, said, hint, as_json
 ):
-    place = model.url.removesuffix("/v1") + path if path else f"http://127.0.0.1:{closed_port}/v1"
+    address = model.url.removesuffix("/v1") + path if path else f"http://127.0.0.1:{closed_port}/v1"
     before = len(echo_server.journal.entries("construct"))
-    options = ("--model", name, "--base-url", place, "--record", tmp_path / "a.jsonl", "-n", 4, "-c", 2)
+    options = ("--model", name, "--base-url", address, "--record", tmp_path / "a.jsonl", "-n", 4, "-c", 2)
     result = ors("run", echo_server.url, *options, *["--json"] * as_json)
     assert result.exit_code == 1
     shown = json.loads(result.stdout)["error"] if as_json else {"message": result.stderr, "try": [result.stderr]}

@@ -64,8 +64,8 @@ def attempts(echo_server, model):
 @settings(max_examples=30)
 @given(data=st.data())
 def test_shards_are_disjoint_cover_all_attempts_and_differ_in_size_by_one_at_most(attempts, data):
-    places = st.builds(TaskRef, st.sampled_from(["train", "test"]), st.integers(0, 30))
-    tasks = data.draw(st.lists(places, unique=True, max_size=12))
+    refs = st.builds(TaskRef, st.sampled_from(["train", "test"]), st.integers(0, 30))
+    tasks = data.draw(st.lists(refs, unique=True, max_size=12))
     number, count = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
     parts = [attempts(tasks, number, (shard, count)) for shard in range(1, count + 1)]
     together = [attempt for part in parts for attempt in part]

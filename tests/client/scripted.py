@@ -55,19 +55,19 @@ class Peer:
 
     def paths(self) -> list[str]:
         """Return the requests so far, pings aside."""
-        return [place for place in map(_place, self.requests) if place != "POST /ping"]
+        return [route for route in map(_route, self.requests) if route != "POST /ping"]
 
-    def bodies(self, place: str) -> list[Any]:
+    def bodies(self, route: str) -> list[Any]:
         """Return the JSON that was sent to a place."""
-        return [json.loads(request.content) for request in self.requests if _place(request) == place]
+        return [json.loads(request.content) for request in self.requests if _route(request) == route]
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
-        answer = self._answers.get(_place(request), httpx.Response(404, json={"detail": "Not Found"}))
+        answer = self._answers.get(_route(request), httpx.Response(404, json={"detail": "Not Found"}))
         if not isinstance(answer, httpx.Response):
             return await answer(request)
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
-def _place(request: httpx.Request) -> str:
+def _route(request: httpx.Request) -> str:
     return f"{request.method} /{request.url.path.rsplit('/', 1)[-1]}"

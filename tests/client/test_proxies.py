@@ -149,24 +149,24 @@ def test_hosts_that_no_proxy_lists_are_reached_without_one(variables, listed, di
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_client_asks_the_proxy(variables, backend):
-    with listening(b'["echo"]') as (place, asked):
-        variables(HTTP_PROXY=f"http://me:€%2F@{place}", NO_PROXY="127.0.0.0/8")
+    with listening(b'["echo"]') as (address, asked):
+        variables(HTTP_PROXY=f"http://me:€%2F@{address}", NO_PROXY="127.0.0.0/8")
         assert anyio.run(environments, backend=backend) == ["echo"]
     assert asked == [("http://peer.invalid/list_environments", "Basic bWU64oKsLw==")]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_login_is_in_the_request_for_a_tunnel(variables, backend):
-    with listening(b"") as (place, asked):
-        variables(HTTPS_PROXY=f"http://me:pass@{place}")
+    with listening(b"") as (address, asked):
+        variables(HTTPS_PROXY=f"http://me:pass@{address}")
         with pytest.raises(TransportError, match="502"):
             anyio.run(environments, "https://peer.invalid", backend=backend)
     assert asked == [("peer.invalid:443", "Basic bWU6cGFzcw==")]
 
 
 def test_model_is_asked_through_the_proxy(variables):
-    with listening(b'{"choices": [{"message": {"role": "assistant"}}]}') as (place, asked):
-        variables(ALL_PROXY=place, NO_PROXY="127.0.0.1,::1/128")
+    with listening(b'{"choices": [{"message": {"role": "assistant"}}]}') as (address, asked):
+        variables(ALL_PROXY=address, NO_PROXY="127.0.0.1,::1/128")
         anyio.run(reply)
     assert asked == [("http://peer.invalid/v1/chat/completions", None)]
 

@@ -48,8 +48,8 @@ def independently(text):
     return events
 
 
-def cut(data, places):
-    bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+def cut(data, cuts):
+    bounds = [0, *sorted(cut_at % (len(data) + 1) for cut_at in cuts), len(data)]
     return [data[start:stop] for start, stop in pairwise(bounds)]
 
 
@@ -79,12 +79,12 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS | st.text(max_size=3), max_size=30).map("".join), st.lists(st.integers(0), max_size=8))
 @example("data: a\r\n\r\ndata: b\r\n\r\n", [8])
 @example("event\n\n", [])
-def test_events_do_not_depend_on_how_their_bytes_are_cut(text, places):
+def test_events_do_not_depend_on_how_their_bytes_are_cut(text, cuts):
     text = text.removeprefix("\ufeff") + "\n\n"
     data = text.encode("utf-8", "replace")
     expected = independently(data.decode())
     assert events_of(data) == expected
-    assert events_of(*cut(data, places)) == expected
+    assert events_of(*cut(data, cuts)) == expected
     assert events_of(*(bytes([byte]) for byte in data)) == expected
 
 

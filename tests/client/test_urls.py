@@ -17,7 +17,7 @@ HOSTS = st.one_of(
     st.ip_addresses(v=4).map(str),
     st.ip_addresses(v=6).map(lambda address: f"[{address}]"),
 )
-PLACES = st.builds(
+HOST_URLS = st.builds(
     lambda scheme, host, port: f"{scheme}://{host}{port}",
     st.sampled_from(["http", "https"]),
     HOSTS,
@@ -270,11 +270,11 @@ def test_origin_ignores_case_default_ports_and_paths():
     assert origin("http://h/a") != origin("http://h:8000/a")
 
 
-@given(place=PLACES, prefix=PREFIXES)
-def test_layout_is_normalised_once_and_keeps_origin_and_prefix(place, prefix):
-    url = Layout.single(f"{place}{prefix}/").api
+@given(host_url=HOST_URLS, prefix=PREFIXES)
+def test_layout_is_normalised_once_and_keeps_origin_and_prefix(host_url, prefix):
+    url = Layout.single(f"{host_url}{prefix}/").api
     assert Layout.single(url).api == url
-    assert origin(url) == origin(place)
+    assert origin(url) == origin(host_url)
     assert url.endswith(prefix)
     assert not url.endswith("/")
 
@@ -372,14 +372,14 @@ def test_redirect_between_the_two_parts_of_one_origin_is_followed():
     assert follow("https://env.example/sessions/x", "/api/x", layout=layout) == "https://env.example/api/x"
 
 
-@given(place=PLACES, prefix=PREFIXES, location=st.one_of(st.text(max_size=40), PLACES, PREFIXES))
-def test_redirect_never_leaves_its_origin_and_prefix(place, prefix, location):
-    layout = Layout.single(place + prefix)
+@given(host_url=HOST_URLS, prefix=PREFIXES, location=st.one_of(st.text(max_size=40), HOST_URLS, PREFIXES))
+def test_redirect_never_leaves_its_origin_and_prefix(host_url, prefix, location):
+    layout = Layout.single(host_url + prefix)
     try:
         target = follow(f"{layout.sessions}/echo/call", location, layout=layout)
     except ProtocolError:
         return
-    assert origin(target) == origin(place)
+    assert origin(target) == origin(host_url)
     assert target.startswith(layout.sessions)
 
 

@@ -25,10 +25,10 @@ def test_quoted_words_are_single_tokens(transcripts):
 
 
 def test_all_calls_are_equally_long_and_differ_in_the_word_alone(transcripts):
-    place = transcripts.place_of_word()
+    position = transcripts.position_of_word()
     calls = [transcripts.call(word) for word in WORDS]
-    assert len({(tuple(call[:place]), tuple(call[place + 1 :])) for call in calls}) == 1
-    assert [transcripts.tokenizer.decode([call[place]]) for call in calls] == list(WORDS)
+    assert len({(tuple(call[:position]), tuple(call[position + 1 :])) for call in calls}) == 1
+    assert [transcripts.tokenizer.decode([call[position]]) for call in calls] == list(WORDS)
 
 
 @pytest.mark.parametrize("words", [("red", "blue"), ("well-known", "naïve", "x1")])

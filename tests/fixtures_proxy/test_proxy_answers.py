@@ -121,7 +121,7 @@ def test_endless_stream_repeats_until_the_client_leaves(upstream, proxy, data):
         received = b""
         while received.count(data) < 1000:
             received += connection.recv(65536)
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "client_gone"
     assert upstream.journal == []
 

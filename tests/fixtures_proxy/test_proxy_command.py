@@ -1,5 +1,6 @@
 """Rules in words, and the proxy as a command."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -86,7 +87,9 @@ def test_command_injects_logs_and_ends_in_silence(upstream, number):
         process.send_signal(number)
         output, errors = process.communicate(timeout=LIMIT)
     assert statuses == [503, 200]
-    assert (process.returncode, errors) == (0, "")
+    # In development mode asyncio complains of turns of its loop that a busy machine made long.
+    complaints = [line for line in errors.splitlines() if not re.match(r"Executing <.* took \d", line)]
+    assert (process.returncode, complaints) == (0, [])
     first, second = output.splitlines()
     assert "POST /ping: not forwarded" in first
     assert first.endswith("complete  [Status]")

@@ -40,7 +40,7 @@ def test_chunked_request_reaches_the_server_byte_for_byte(upstream, proxy):
 )
 def test_answer_reaches_the_client_byte_for_byte(proxy, path, answer):
     assert ask(proxy.url, path) == (answer, "fin")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].sent == len(answer)
     assert proxy.requests[0].ending == "complete"
 
@@ -133,7 +133,7 @@ def test_server_is_left_when_the_client_leaves(upstream, proxy):
         connection.sendall(request())
         read_until(connection, b"\r\n\r\n")
     assert upstream.left.wait(LIMIT)
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "client_gone"
 
 
@@ -147,14 +147,14 @@ def test_server_that_is_down_becomes_a_502():
 def test_server_that_breaks_the_chunked_coding_leaves_the_client(upstream, proxy):
     upstream.scripts["/env/call"] = [STREAM_HEAD, b"3\r\nabcdef\r\n0\r\n\r\n"]
     assert ask(proxy.url) == (STREAM_HEAD + b"3\r\nabc", "fin")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "upstream_gone"
 
 
 def test_server_that_leaves_within_its_answer_leaves_the_client_too(upstream, proxy):
     upstream.scripts["/env/call"] = [STREAM_HEAD, STREAM_CHUNKS[0], None]
     assert ask(proxy.url) == (STREAM_HEAD + STREAM_CHUNKS[0], "fin")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "upstream_gone"
 
 
@@ -183,7 +183,7 @@ def test_answer_to_a_client_that_leaves_once_it_has_it_is_complete(proxy):
         for path in ("/ping", "/env/call"):
             with client(proxy.url) as pool:
                 pool.post(path)
-    proxy.settle()
+    proxy.wait_until_idle()
     assert {made.ending for made in proxy.requests} == {"complete"}
 
 

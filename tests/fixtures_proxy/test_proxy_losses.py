@@ -63,7 +63,7 @@ def test_refusing_ends_idle_connections(proxy, existing, ending):
     with connect(proxy.url) as connection:
         connection.sendall(request("/ping"))
         read_until(connection, JSON_BODY)
-        proxy.settle()
+        proxy.wait_until_idle()
         with proxy.refusing(existing=existing):
             assert read_to_end(connection) == (b"", ending)
 
@@ -114,7 +114,7 @@ def test_reset_before_read_of_a_path_comes_before_the_body(upstream, proxy):
     with connect(proxy.url) as connection:
         connection.sendall(b"POST /env/call HTTP/1.1\r\nContent-Length: 1000\r\n\r\n")
         assert read_to_end(connection) == (b"", "reset")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert upstream.journal == []
     assert proxy.requests[0].forwarded is False
 
@@ -122,7 +122,7 @@ def test_reset_before_read_of_a_path_comes_before_the_body(upstream, proxy):
 @pytest.mark.parametrize("end", ["reset", "fin"])
 def test_reset_after_read_keeps_the_request_from_the_server(upstream, proxy, end):
     assert hit(proxy, ResetAfterRead(end)) == (b"", end)
-    proxy.settle()
+    proxy.wait_until_idle()
     assert upstream.journal == []
     assert (proxy.requests[0].body, proxy.requests[0].forwarded) == (b"{}", False)
     assert proxy.requests[0].ending == {"reset": "reset", "fin": "closed"}[end]
@@ -132,7 +132,7 @@ def test_reset_after_read_keeps_the_request_from_the_server(upstream, proxy, end
 @pytest.mark.parametrize(("wait_for", "status"), [("sent", None), ("headers", 200), ("body", 200)])
 def test_reset_after_forward_gives_the_client_no_byte(proxy, wait_for, status, end):
     assert hit(proxy, ResetAfterForward(wait_for, end)) == (b"", end)
-    proxy.settle()
+    proxy.wait_until_idle()
     (made,) = proxy.requests
     assert (made.forwarded, made.upstream_status, made.sent) == (True, status, 0)
 
@@ -175,7 +175,7 @@ def test_reset_after_forward_waits_for_the_end_of_the_answer(upstream, proxy):
 def test_cut_sends_exactly_the_bytes_up_to_it(proxy, fault, expected, end):
     fault = type(fault)(**{**vars(fault), "end": end})
     assert hit(proxy, fault) == (expected, end)
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == {"reset": "reset", "fin": "closed"}[end]
 
 
@@ -222,7 +222,7 @@ def test_clean_end_of_an_answer_with_a_length_is_well_formed(proxy):
 
 def test_cut_at_a_place_that_never_comes_leaves_the_answer_whole(proxy):
     assert hit(proxy, CutAfterEvent("error")) == (WHOLE, "fin")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "complete"
 
 
@@ -284,7 +284,7 @@ def test_silence_for_ever_ends_when_the_client_leaves(proxy):
     with connect(proxy.url) as connection:
         connection.sendall(request())
         proxy.wait_for("POST", "/call")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert proxy.requests[0].ending == "client_gone"
 
 
@@ -297,7 +297,7 @@ def test_delayed_request_of_a_client_that_leaves_never_reaches_the_server(upstre
     with connect(proxy.url) as connection:
         connection.sendall(request())
         proxy.wait_for("POST", "/call")
-    proxy.settle()
+    proxy.wait_until_idle()
     assert upstream.journal == []
 
 

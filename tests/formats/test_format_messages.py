@@ -116,8 +116,8 @@ def test_results_of_several_messages_stand_together_and_first(format_class):
         user(result(text("two"), call_id="c2")),
     ]
     sent = list(strings_in(format_class(TOOLS).request(messages)))
-    places = [next(i for i, said in enumerate(sent) if said == word) for word in ("one", "two", "There.", "Wait.")]
-    assert places[0] < places[1] < min(places[2:])
+    positions = [next(i for i, said in enumerate(sent) if said == word) for word in ("one", "two", "There.", "Wait.")]
+    assert positions[0] < positions[1] < min(positions[2:])
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_image_of_a_result_stays_or_follows_in_a_user_message(format_class, expe
 @pytest.mark.parametrize("format_class", [OpenAIChat, Anthropic, Google, MCP])
 def test_image_of_a_system_message_is_shown_before_the_user_speaks(format_class):
     sent = list(strings_in(format_class().request([system(text("See:"), IMAGE), user(text("Go."))])))
-    (place,) = [place for place, words in enumerate(sent) if IMAGE.data in words]
-    assert place < sent.index("Go.")
+    (position,) = [position for position, words in enumerate(sent) if IMAGE.data in words]
+    assert position < sent.index("Go.")
 
 
 @pytest.mark.parametrize("format_class", [Anthropic, Google, MCP])

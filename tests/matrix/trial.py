@@ -92,10 +92,10 @@ class Outcome:
 async def attempt_all(features: Sequence[Feature], subject: Subject, server: Server) -> dict[str, Outcome]:
     """Try features, some at a time, and return their outcomes by name, in their order."""
     found: dict[str, Outcome] = {}
-    room = anyio.CapacityLimiter(_TOGETHER)
+    limiter = anyio.CapacityLimiter(_TOGETHER)
 
     async def run(feature: Feature) -> None:
-        async with room:
+        async with limiter:
             found[feature.name] = await attempt(feature, subject, server)
 
     async with anyio.create_task_group() as group:

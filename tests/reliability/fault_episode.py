@@ -86,10 +86,10 @@ def observe(cases: Sequence[Case], server: Server, platform: Server, *, backend:
     seen = {case.id: Seen() for case in cases}
 
     async def run_all() -> None:
-        room = anyio.CapacityLimiter(_TOGETHER)
+        limiter = anyio.CapacityLimiter(_TOGETHER)
 
         async def run(case: Case) -> None:
-            async with room:
+            async with limiter:
                 try:
                     with anyio.fail_after(_HANG):
                         await _run(case, server, platform, seen[case.id])
@@ -122,13 +122,18 @@ async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None
         for fault in meets:
             proxy.add(Rule(endpoint.method, endpoint.path, fault, times=case.times))
         pings = PINGS if endpoint.kind == "ping" else NO_PINGS
-        place, key = proxy.url, None
+        target, key = proxy.url, None
         if endpoint.kind == "api":
-            place, key = Layout(api=proxy.url, sessions=platform.url), KEY
+            target, key = Layout(api=proxy.url, sessions=platform.url), KEY
         elif endpoint.name == "delete_session":  # where there are two hosts, an id is given back by itself
-            place = Layout(api=server.url, sessions=proxy.url)
+            target = Layout(api=server.url, sessions=proxy.url)
         client = AsyncClient(
-            place, api_key=key, timeout=SHORT if case.runs_out else PATIENT, retry=RETRY, limits=LIMITS, keepalive=pings
+            target,
+            api_key=key,
+            timeout=SHORT if case.runs_out else PATIENT,
+            retry=RETRY,
+            limits=LIMITS,
+            keepalive=pings,
         )
         async with client:
             try:
@@ -136,7 +141,7 @@ async def _run(case: Case, server: Server, platform: Server, seen: Seen) -> None
             except ORSError as error:
                 seen.error = error
         seen.leaked = client.leaked_sessions
-        await anyio.to_thread.run_sync(proxy.settle)  # the others go on
+        await anyio.to_thread.run_sync(proxy.wait_until_idle)  # the others go on
         seen.times = [request.arrived for request in proxy.find(endpoint.method, endpoint.path)]
         seen.calls = proxy.count("POST", "/call")
         seen.sessions = {request.header("X-Session-ID") or "" for request in proxy.find("POST", "/create")}

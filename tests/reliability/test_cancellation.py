@@ -217,17 +217,19 @@ def test_session_cancelled_at_any_step_is_deleted(ours: Server, *, again: bool) 
             raise error
         return work.steps > at
 
-    async def main() -> int:
-        async with AsyncClient(ours.url, timeout=LIMITS, keepalive=NO_PINGS) as client:
-            await client.environment("slowenvironment").name()
-            step = 0
-            while await run(client, step):
-                step += 1
-            await nothing_left_async(ours, within=CLOSE)
-            assert client.leaked_sessions == 0
-        return step
+    assert anyio.run(_steps_until_the_end, ours, run) > 5
 
-    assert anyio.run(main) > 5
+
+async def _steps_until_the_end(server: Server, run: Callable[[AsyncClient, int], Awaitable[bool]]) -> int:
+    """Run an episode again and again, cancelled one step later each time; tell how many steps it has."""
+    async with AsyncClient(server.url, timeout=LIMITS, keepalive=NO_PINGS) as client:
+        await client.environment("slowenvironment").name()
+        step = 0
+        while await run(client, step):
+            step += 1
+        await nothing_left_async(server, within=CLOSE)
+        assert client.leaked_sessions == 0
+    return step
 
 
 class _CancelAt(trio.abc.Instrument):
@@ -256,17 +258,7 @@ def test_session_cancelled_at_any_step_under_trio_is_deleted(ours: Server) -> No
             trio.lowlevel.remove_instrument(instrument)
         return instrument.scope.cancelled_caught
 
-    async def main() -> int:
-        async with AsyncClient(ours.url, timeout=LIMITS, keepalive=NO_PINGS) as client:
-            await client.environment("slowenvironment").name()
-            step = 0
-            while await run(client, step):
-                step += 1
-            await nothing_left_async(ours, within=CLOSE)
-            assert client.leaked_sessions == 0
-        return step
-
-    assert anyio.run(main, backend="trio") > 10
+    assert anyio.run(_steps_until_the_end, ours, run, backend="trio") > 10
 
 
 @pytest.mark.slow

@@ -29,10 +29,10 @@ def reaper() -> Iterator[Server]:
 
 
 async def _enter(sessions: Sequence[AsyncSession]) -> None:
-    room = anyio.CapacityLimiter(20)  # one server process opens no more at a time, whatever is asked of it
+    limiter = anyio.CapacityLimiter(20)  # one server process opens no more at a time, whatever is asked of it
 
     async def enter(session: AsyncSession) -> None:
-        async with room:
+        async with limiter:
             await session.__aenter__()
 
     async with anyio.create_task_group() as group:

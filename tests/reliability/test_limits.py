@@ -233,7 +233,7 @@ def test_error_page_without_end_is_read_no_further_than_its_beginning(ours: Serv
         proxy.add(Rule("GET", "/list_environments", _Page()))
         with pytest.raises(StatusError, match="HTTP 418"):
             client.list_environments()
-        proxy.settle()
+        proxy.wait_until_idle()
         assert proxy.find("GET", "/list_environments")[0].sent < 32 * MEGABYTE
 
 

@@ -301,10 +301,10 @@ def test_600_calls_run_at_a_time(ours: Server) -> None:
             environment = client.environment("slowenvironment")
             sessions = [environment.session(slow()) for _ in range(count)]
             texts: list[str] = []
-            room = anyio.CapacityLimiter(20)
+            limiter = anyio.CapacityLimiter(20)
 
             async def prepare(session) -> None:
-                async with room:
+                async with limiter:
                     await session.__aenter__()
                     await session.get_prompt()
 
