@@ -112,21 +112,34 @@ class _Pattern:
         any_case: Whether it is long enough to be looked for in any case; what follows is then in small letters.
         forms: Its spellings.
         cores: What base64 of any text around one of them holds; none for a short value.
+        heads: How these begin.
+        longest: Characters of the longest of them.
     """
 
     value: str = field(repr=False)
     any_case: bool
     forms: frozenset[str] = field(repr=False)
     cores: frozenset[str] = field(repr=False)
+    heads: frozenset[str] = field(repr=False)
+    longest: int
 
     @classmethod
     def of(cls, value: str) -> _Pattern:
         any_case = len(value) >= _ANY_CASE
         written = _written(value)
-        forms = _escaped(value, written)
-        cores = {core for form in written if len(value) >= _SHORT for core in _base64_cores(form)}
         fold = _lower if any_case else str
-        return cls(value, any_case, frozenset(map(fold, forms)), frozenset(map(fold, cores)))
+        forms = frozenset(map(fold, _escaped(value, written)))
+        cores = frozenset(fold(core) for form in written if len(value) >= _SHORT for core in _base64_cores(form))
+        heads = frozenset(form[:_SHORT] for form in forms | cores)
+        return cls(value, any_case, forms, cores, heads, max(map(len, forms | cores)))
+
+    def may_begin_before(self, text: str, end: int) -> bool:
+        """Tell whether one of them may have been cut off at `end`: nearly all texts are passed by with this."""
+        start = max(0, end - self.longest)
+        for head in self.heads:  # noqa: SIM110 - a generator would take twice as long
+            if text.find(head, start, end) >= 0:
+                return True
+        return False
 
 
 def _patterns(values: Iterable[str]) -> dict[str, _Pattern]:
@@ -168,10 +181,11 @@ def _masked(text: str, hidden: Collection[_Pattern]) -> str:
 def _spans(sought: _Text, pattern: _Pattern) -> Iterator[tuple[int, int]]:
     """Yield where a text shows a value, as start and end."""
     text = sought.lower if pattern.any_case else sought.text
-    yield from _spans_of_forms(text, pattern, sought.ends)
+    ends = [end for end in sought.ends if pattern.may_begin_before(text, end)]
+    yield from _spans_of_forms(text, pattern, ends)
     # The whole text is asked first: a long one has very many runs, nearly all of them words.
     cores = [core for core in pattern.cores if core in text]
-    cut_off = {end for end in sought.ends for core in pattern.cores if _cut_off(text, core, end)}
+    cut_off = {end for end in ends for core in pattern.cores if _cut_off(text, core, end)}
     if cores or cut_off or _ENCODED_JSON in sought.text:
         for run in _BASE64_RUN.finditer(sought.text):
             start, end = run.span()

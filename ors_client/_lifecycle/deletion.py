@@ -30,6 +30,7 @@ _DELETE_AGAIN = (0.0, 0.2, 0.8, 2.0, 5.0, 30.0)
 
 # A constructor that runs when its session is deleted registers the session afterwards; these outlast most of them.
 _DELETE_LATER = (3.0, 10.0, 30.0)
+_BEGUN_TOGETHER = 32  # deletions, as many as the requests that a turn of the loop admits
 _CHECK_EVERY = 0.5  # for such a session, or one whose deletion failed, while the client closes
 
 
@@ -162,7 +163,12 @@ class OpenSessions:
                 self.remove(tracked)
                 note_progress()
 
-        await asyncio.gather(*(confirm(tracked) for tracked in self))
+        async with asyncio.TaskGroup() as group:
+            for number, tracked in enumerate(self):
+                group.create_task(confirm(tracked))
+                if number % _BEGUN_TOGETHER == 0:
+                    # Only to begin thousands takes seconds on a full machine, in which there would be no progress.
+                    await asyncio.sleep(0)
 
     async def _delete_until_confirmed(self, transport: Transport, tracked: TrackedSession) -> None:
         """Delete a session, again after each fault of the network: while the client closes there is time for it."""

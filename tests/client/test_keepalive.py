@@ -289,6 +289,22 @@ def test_deletions_that_take_longer_than_the_limit_in_all_go_on_while_there_is_p
     assert (len(keepalive), keepalive.leaked) == (0, 0)
 
 
+def test_first_of_many_deletions_is_answered_before_all_have_begun():
+    begun = []
+
+    async def delete(_):
+        begun.append(len(asyncio.all_tasks()))
+        return httpx.Response(200, json={"sid": ""})
+
+    keepalive = keepalive_of(Peer({"POST /delete": delete}))
+    for number in range(1_000):
+        keepalive.register(f"s{number}").create_sent = True
+    keepalive.close()
+    assert len(begun) == 1_000
+    assert begun[0] < 100
+    assert (len(keepalive), keepalive.leaked) == (0, 0)
+
+
 def test_session_that_was_deleted_before_the_client_closes_is_not_counted_where_the_last_try_is_cut():
     """Its `/create` was never answered, so it is deleted once more: the server is too slow for that."""
     deleted = []
