@@ -228,7 +228,15 @@ def test_key_that_a_model_s_endpoint_echoes_is_shown_nowhere(backend: str, spell
     assert found == []
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+# What hides them knows no event loop: trio, whose transport words its errors otherwise, takes a fourth of the cases.
+@pytest.mark.parametrize(
+    ("backend", "part"),
+    [
+        ("asyncio", 0),
+        ("trio", 0),
+        *(pytest.param("asyncio", part, marks=pytest.mark.slow) for part in (1, 2, 3)),
+    ],
+)
 def test_key_that_a_server_echoes_is_shown_nowhere(backend: str, part: int, logged) -> None:
     shown: list[str] = []
 
