@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import re
 import time
 from typing import Any
@@ -106,6 +107,7 @@ class Site:
         self.requests = 0
         self._created = 0
         self._alive: dict[bytes, float] = {}
+        self._journal: list[tuple[float, str, str]] = []
         self.forget()
 
     def forget(self) -> None:
@@ -127,7 +129,18 @@ class Site:
 
     def create_session(self) -> bytes:
         self._created += 1
-        return _STREAM + _event("task_id", f"{self._created:032x}") + _event("end", "") + _END
+        # Of this process alone: several may share a port.
+        session = f"{os.getpid():08x}{self._created:024x}"
+        return _STREAM + _event("task_id", session) + _event("end", "") + _END
+
+    def note(self, path: bytes, session: bytes) -> None:
+        """Write down that a request of a session came."""
+        self._journal.append((time.monotonic(), path[1:].decode(), session.decode()))
+
+    def journal(self) -> bytes:
+        """Tell what came since the last time."""
+        told, self._journal = self._journal, []
+        return _json(told)
 
     def create(self, session: bytes) -> None:
         self._alive[session] = time.monotonic()
@@ -190,6 +203,7 @@ class Connection(asyncio.Protocol):
             return
         match last:
             case b"/call":
+                site.note(last, _session(head))
                 write(_STARTED)
                 self._loop.call_later(site.delay, write, site.result)
             case b"/create_session":
@@ -200,7 +214,10 @@ class Connection(asyncio.Protocol):
                 write(_PROMPT)
             case b"/create" | b"/ping" | b"/delete":
                 getattr(site, last[1:].decode())(_session(head))
+                site.note(last, _session(head))
                 write(_FOUND[last])
+            case b"/_journal":
+                write(site.journal())
             case b"/_report":
                 write(site.report())
             case _:
@@ -216,11 +233,13 @@ def _session(head: bytes) -> bytes:
     return found[1] if found else b""
 
 
-async def serve(site: Site) -> None:
-    """Serve until the process is ended."""
+async def serve(site: Site, shared: int | None) -> None:
+    """Serve until the process is ended, also on a port that is shared with other processes."""
     loop = asyncio.get_running_loop()
     # A thousand clients may connect in one turn of the loop.
     server = await loop.create_server(lambda: Connection(site), "127.0.0.1", 0, backlog=4096)
+    if shared is not None:
+        await loop.create_server(lambda: Connection(site), "127.0.0.1", shared, backlog=4096, reuse_port=True)
     host, port = server.sockets[0].getsockname()
     gc.freeze()
     print(f"listening on http://{host}:{port}", flush=True)
@@ -234,9 +253,10 @@ def main() -> None:
     parser.add_argument("--setup", type=float, default=0.0, help="seconds until a session's prompt (%(default)s)")
     parser.add_argument("--tasks", type=int, default=64, help="how many there are (%(default)s)")
     parser.add_argument("--result", type=int, default=0, help="bytes of a result's text")
+    parser.add_argument("--shared", type=int, help="a port to serve on besides, with other processes")
     options = parser.parse_args()
     site = Site(delay=options.delay, setup=options.setup, tasks=options.tasks, result=options.result)
-    asyncio.run(serve(site))
+    asyncio.run(serve(site, options.shared))
 
 
 if __name__ == "__main__":

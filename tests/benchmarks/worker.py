@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -73,6 +74,18 @@ def light_server(**options: float) -> Iterator[str]:
             yield process.stdout.readline().removeprefix("listening on ").strip()
         finally:
             process.terminate()
+
+
+@contextlib.contextmanager
+def shared_servers(count: int) -> Iterator[list[str]]:
+    """Run light servers that share a port; give the address of that, and then the own one of each."""
+    with contextlib.ExitStack() as stack:
+        holder = stack.enter_context(socket.socket())  # never listens, and keeps the port from others
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        own = [stack.enter_context(light_server(shared=port)) for _ in range(count)]
+        yield [f"http://127.0.0.1:{port}", *own]
 
 
 # --- In the process --------------------------------------------------------------------------------------------------
@@ -149,7 +162,7 @@ async def result(client: Client, *, times: int) -> dict[str, float]:
     before = resident()
     forget_peak()
     size = await client.call(session)
-    peak = _status("VmHWM") - before
+    grown = peak() - before
     walls: list[float] = []
     cpu = time.process_time()
     for _ in range(times):
@@ -158,7 +171,7 @@ async def result(client: Client, *, times: int) -> dict[str, float]:
         walls.append(time.perf_counter() - began)
     cpu = time.process_time() - cpu
     await client.close(session)
-    return {"peak": peak / size, "cpu_ms": cpu / times * 1e3, "wall_ms": sorted(walls)[times // 2] * 1e3}
+    return {"peak": grown / size, "cpu_ms": cpu / times * 1e3, "wall_ms": sorted(walls)[times // 2] * 1e3}
 
 
 def forget_peak() -> None:
@@ -169,6 +182,11 @@ def forget_peak() -> None:
 def resident() -> int:
     """Return the bytes of memory that this process holds."""
     return _status("VmRSS")
+
+
+def peak() -> int:
+    """Return the most bytes of memory that this process has held since `forget_peak`."""
+    return _status("VmHWM")
 
 
 def _status(key: str) -> int:
