@@ -12,7 +12,7 @@ DOCS := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-docs)
 given = $(if $(filter command line,$(origin $(1))),$(2) '$($(1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-sft test test-all retest lint docs links bench soak fuzz conformance-matrix clean
+.PHONY: help install demo demo-sft test test-all retest lint docs links neighbours test-pythons bench soak fuzz conformance-matrix clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,20 @@ test: $(DEV) ## Lint, and run the fast tests, in four minutes
 test-all: $(DEV) ## Lint, run every test and report the coverage, in about seventeen
 	$(call beside_lint,$(WARM) $(PYTEST) -n 3 $(TOGETHER) --cov --cov-report term:skip-covered)
 
+# Each has what the client's tests need alone: torch would take gigabytes for each, and is tried on the first.
+PYTHONS ?= python3.12 python3.13
+test-pythons: ## Run the client's fast tests on each other Python that is here: [PYTHONS="python3.12 python3.13"]
+	@for python in $(PYTHONS); do \
+		"$$python" -c '' 2>/dev/null || { echo "$$python is not here, and was not tried"; continue; }; \
+		venv=.venv-pythons/$$("$$python" -c 'import platform; print(platform.python_version())'); \
+		[ "$$venv/.installed" -nt pyproject.toml ] || { \
+			echo "installing what the client's tests need into $$venv"; \
+			"$$python" -m venv "$$venv" && "$$venv/bin/python" -m pip install -q 'pip>=25.1' && \
+			"$$venv/bin/python" -m pip install -q -e '.[cli]' --group client-tests && touch "$$venv/.installed" || exit 1; \
+		}; \
+		"$$venv/bin/python" -m pytest tests/client -n 2 $(TOGETHER) -m 'not slow' --hypothesis-profile fast || exit 1; \
+	done
+
 retest: $(DEV) ## Run once more, one at a time, what failed in the last run, and name what passes now
 	@$(PYTEST) --last-failed --last-failed-no-failures none
 
@@ -60,6 +74,9 @@ docs: $(DOCS) ## Write the searchable site, the pages of docs/ and the API refer
 
 links: $(DEV) ## Ask for every address outside that the pages link to
 	@$(BIN)/python tests/readme/outside_links.py
+
+neighbours: $(DEV) ## Resolve the packages beside openreward, ors-sdk and vLLM, and install nothing; some minutes
+	@$(BIN)/python tests/packaging/neighbours.py
 
 bench: $(DEV) ## Measure speed, CPU and memory beside the official SDKs and bare aiohttp
 	@$(BIN)/python -m tests.benchmarks
@@ -76,7 +93,7 @@ conformance-matrix: $(DEV) ## Try every feature, then the conformance tests, on 
 	@$(BIN)/python -m tests.matrix --conformance
 
 clean: ## Remove .venv and everything else that was made
-	rm -rf $(VENV) .venv-matrix build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix .venv-pythons build dist demo-output htmlcov .coverage* .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
