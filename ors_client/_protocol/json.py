@@ -154,6 +154,9 @@ def _too_deep(limits: Limits) -> LimitExceeded:
     return LimitExceeded("The answer is nested too deeply", limit="schema_depth", maximum=limits.schema_depth)
 
 
+_CONTAINERS = frozenset({dict, list})  # the only kinds that JSON is read into
+
+
 def _check_depth(value: JSONValue, limits: Limits) -> None:
     level: list[JSONValue] = [value]
     depth = 0
@@ -164,7 +167,7 @@ def _check_depth(value: JSONValue, limits: Limits) -> None:
                 inner.extend(item.values())
             elif isinstance(item, list):
                 inner.extend(item)
-        level = [item for item in inner if isinstance(item, dict | list)]
+        level = [item for item in inner if type(item) in _CONTAINERS]
         depth += 1
         if depth > limits.schema_depth:
             raise _too_deep(limits)

@@ -33,6 +33,7 @@ _LONGEST_ID = 256  # official servers send 36 characters; an id also stands in l
 _blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Block])
 _messages: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 _difficulties: TypeAdapter[list[TaskDifficulty]] = TypeAdapter(list[TaskDifficulty])
+_tasks: TypeAdapter[list[Task]] = TypeAdapter(list[Task])
 _scores: TypeAdapter[list[GroupScore]] = TypeAdapter(list[GroupScore])
 
 
@@ -115,9 +116,18 @@ def task(value: JSONValue, environment: str, reference: TaskRef) -> Task:
 def tasks(value: JSONValue, environment: str, split: str, *, first: int) -> list[Task]:
     """Read tasks that follow each other in a split; where the first was counted from the end, none gets an index."""
     listed = _list(value if isinstance(value, list) else _field(value, "tasks"))
-    return [
-        _task(spec, environment, split, first + offset if first >= 0 else None) for offset, spec in enumerate(listed)
-    ]
+    # All at once, as a split may have thousands.
+    return _tasks.validate_python(
+        [
+            {
+                "environment": environment,
+                "spec": _object(spec),
+                "split": split,
+                "index": first + offset if first >= 0 else None,
+            }
+            for offset, spec in enumerate(listed)
+        ]
+    )
 
 
 def prompt(value: JSONValue) -> list[Block]:

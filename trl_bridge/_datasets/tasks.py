@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from ors_client import Task
@@ -96,7 +97,7 @@ def build(
         columns["environment"] = [environment] * len(tasks) if isinstance(environment, str) else list(environment)
         features["environment"] = datasets.Value("string")
     if include_metadata:
-        for key, name in column_names(key for task in tasks for key in task.spec).items():
+        for key, name in column_names(chain.from_iterable(task.spec for task in tasks)).items():
             columns[name], features[name] = _typed([task.spec.get(key) for task in tasks])
     return _dataset(columns, datasets.Features(features))
 
