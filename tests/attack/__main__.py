@@ -19,7 +19,7 @@ for folder in (ROOT / "tests", ROOT):
 
 from servers import serve  # noqa: E402 - found through the path above
 
-from .grammar import attacks  # noqa: E402
+from .grammar import ENDPOINTS, attacks  # noqa: E402
 from .hostile import Attack  # noqa: E402
 from .invariants import attack  # noqa: E402
 
@@ -31,9 +31,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="the first seed (default: a random one)")
+    parser.add_argument("--endpoint", choices=ENDPOINTS, help="the only one to attack (default: any)")
+    parser.add_argument("--first", action="store_true", help="end at the first finding")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.randrange(2**31)
-    end = time.monotonic() + 60 * options.minutes
+    began = time.monotonic()
+    end = began + 60 * options.minutes
     tried = 0
     found: dict[str, str] = {}
 
@@ -41,17 +44,18 @@ def main() -> int:
 
         def strike(what: Attack, backend: str) -> None:
             nonlocal tried
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or (found and options.first):
                 return
             tried += 1
             for problem in attack(server.url, what, backend=backend):
                 kind = f"{what.endpoint} on {backend}: {problem.partition(chr(10))[0][:100]}"
                 if kind not in found:
                     found[kind] = problem
-                    print(f"\nFOUND {kind}\n{problem}\n  by {what!r:.1500}", flush=True)
+                    seconds = time.monotonic() - began
+                    print(f"\nFOUND after {seconds:.0f} s: {kind}\n{problem}\n  by {what!r:.1500}", flush=True)
 
         number = first
-        while time.monotonic() < end:
+        while time.monotonic() < end and not (found and options.first):
             backend = ("asyncio", "trio")[number % 2]
             settings_of_round = settings(
                 max_examples=_ROUND,
@@ -64,7 +68,7 @@ def main() -> int:
             def round_of_attacks(what: Attack) -> None:
                 strike(what, backend)  # noqa: B023 - it runs before the next round begins
 
-            seed(number)(settings_of_round(given(what=attacks())(round_of_attacks)))()
+            seed(number)(settings_of_round(given(what=attacks(options.endpoint))(round_of_attacks)))()
             number += 1
             print(f"seeds {first} to {number - 1}: {tried} attacks, {len(found)} kinds of findings", flush=True)
     return 1 if found else 0

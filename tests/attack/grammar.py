@@ -124,6 +124,11 @@ def _nested_bomb() -> bytes:
     return gzip.compress(gzip.compress(_bomb(), 1), 1)
 
 
+@cache
+def _own_keys() -> bytes:
+    return json.dumps([{f"{i:x}.{key:x}": 1.5 for key in range(20)} for i in range(4_600)]).encode()
+
+
 def _odd_bodies() -> st.SearchStrategy[bytes]:
     """Return what costs more than it weighs, and what is no JSON at all."""
     return st.sampled_from(
@@ -144,6 +149,9 @@ def _odd_bodies() -> st.SearchStrategy[bytes]:
             b"",
             b"null",
             b"<!DOCTYPE html><html>" + KEY,
+            b"[" + b"{}," * 700_000 + b"{}]",
+            b"[" + b"0," * 1_000_000 + b"0]",
+            _own_keys(),
             _bomb(),
             _nested_bomb(),
         ]
@@ -204,8 +212,8 @@ DELIVERIES += ["cut", "late", "pause", "drip", "early hints", "reset", "nothing"
 
 
 @st.composite
-def attacks(draw: st.DrawFn) -> Attack:
-    """Return an attack on one endpoint."""
+def attacks(draw: st.DrawFn, endpoint: str | None = None) -> Attack:
+    """Return an attack on one endpoint, which is any where none is named."""
     answer = draw(answers())
     delivery = draw(st.sampled_from(DELIVERIES))
     match delivery:
@@ -230,7 +238,7 @@ def attacks(draw: st.DrawFn) -> Attack:
         case _:
             steps = (Step("pause", seconds=60),)
     return Attack(
-        endpoint=draw(st.sampled_from(ENDPOINTS)),
+        endpoint=endpoint or draw(st.sampled_from(ENDPOINTS)),
         steps=steps,
         times=draw(st.sampled_from([1, 1, 2, None])),
         forwarded=draw(st.booleans()),

@@ -60,6 +60,11 @@ class Attack:
         return b" 410 " in self._text or b" 404 " in self._text
 
     @property
+    def never_ends(self) -> bool:
+        """Whether the peer answers on and on, or not at all, so that whoever waits for its end waits for ever."""
+        return any(step.kind in {"drip", "pause"} and step.seconds * max(1, len(step.data)) > 30 for step in self.steps)
+
+    @property
     def _text(self) -> bytes:
         return b"".join(step.data[:20_000] for step in self.steps).lower()
 
@@ -81,6 +86,7 @@ class Hostile:
 
     Attributes:
         met: How many requests met the attack.
+        pings: How many pings came.
         calls: Calls that may have run: sent without a `task_id`, and not answered with "nothing ran".
         confirmed: Ids of sessions that the client was given, in time or too late.
         used: Ids that it sent with a request, which it thus has.
@@ -90,6 +96,7 @@ class Hostile:
     url: str
     attack: Attack
     met: int = 0
+    pings: int = 0
     calls: int = 0
     confirmed: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
@@ -163,6 +170,7 @@ class _Peer:
         seen.used.add(request.headers.get("x-session-id", ""))
         if endpoint in {"delete", "delete_session"}:
             seen.deleted.add(request.headers.get("x-session-id", ""))
+        seen.pings += endpoint == "ping"
         if endpoint == "call" and b'"task_id"' not in request.body and not (hit and attack.may_repeat):
             seen.calls += 1
         if not hit:

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -20,20 +20,25 @@ import psutil
 
 from ors_client import (
     AsyncClient,
+    EnvironmentNotFound,
     ImageBlock,
     KeepalivePolicy,
+    LimitExceeded,
     Limits,
     Message,
     ORSError,
+    ProtocolError,
     ReasoningBlock,
     RetryPolicy,
     Split,
+    StatusError,
     Task,
     TaskRef,
     TextBlock,
     Timeouts,
     ToolCallBlock,
     ToolOutput,
+    ToolRejected,
     ToolResultBlock,
     ToolSpec,
     UnknownBlock,
@@ -49,7 +54,7 @@ SPELLINGS = (SECRET, SECRET.encode().hex(), "c2stYXR0YWNrLTAxMjM0NTY3ODk")
 TIMEOUTS = Timeouts(connect=1, response=0.6, silence=0.6, start_up=1.2, call=2, close=1.5)
 RETRY = RetryPolicy(attempts=2, first_delay=0.01, max_delay=0.02)
 PINGS = KeepalivePolicy(interval=0.2, tolerance=0.6)
-LIMITS = Limits(result_bytes=2**20)
+LIMITS = Limits(result_bytes=2**22)
 BLOCKS = (TextBlock, ImageBlock, ReasoningBlock, ToolCallBlock, ToolResultBlock, UnknownBlock)
 
 # An operation has `attempts` attempts of at most `start_up` and a second, waits within `start_up`, and first waits for
@@ -74,6 +79,9 @@ SOURCES = {
     "call": ("call", "prompt", "create", "create_session"),
 }
 
+# What an operation can't raise where what it asks for is answered honestly: another answer was taken for its own.
+MISTAKEN = (ProtocolError, LimitExceeded, StatusError, EnvironmentNotFound, ToolRejected)
+
 
 @dataclass
 class Findings:
@@ -81,11 +89,13 @@ class Findings:
 
     Attributes:
         values: What each operation returned, where it returned.
+        errors: What each operation raised, where that is foreseen.
         broken: What did not hold.
         shown: Every text that a person may see.
     """
 
     values: dict[str, object] = field(default_factory=dict)
+    errors: dict[str, ORSError] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
 
@@ -97,6 +107,7 @@ class Findings:
             with anyio.fail_after(2 * OPERATION_SECONDS):
                 value = await ask()
         except ORSError as error:
+            self.errors[name] = error
             self.shown += [str(error), repr(error), repr(vars(error))]
         except TimeoutError:
             self.broken.append(f"{name} did not end within {2 * OPERATION_SECONDS:.0f} s")
@@ -119,14 +130,14 @@ def is_list_of(*kinds: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, list) and all(isinstance(each, kinds) for each in value)
 
 
-async def use(url: str, findings: Findings, *, busy: bool = False) -> int:
+async def use(url: str, findings: Findings, *, busy: bool = False, pings_hang: bool = False) -> int:
     """Do everything that a program does with a server, as far as it lets one; return how many sessions it left."""
     client = AsyncClient(url, api_key=SECRET, timeout=TIMEOUTS, retry=RETRY, keepalive=PINGS, limits=LIMITS)
     async with anyio.create_task_group() as group:
         group.start_soon(burn if busy else watch, findings)
         try:
             async with client:
-                await _use(client, findings)
+                await _use(client, findings, pings_hang=pings_hang)
         finally:
             group.cancel_scope.cancel()
     return client.leaked_sessions
@@ -174,7 +185,7 @@ async def ask_model(url: str, findings: Findings, *, busy: bool = False) -> int:
     return 0
 
 
-async def _use(client: AsyncClient, findings: Findings) -> None:
+async def _use(client: AsyncClient, findings: Findings, *, pings_hang: bool) -> None:
     await findings.ask("list_environments", client.list_environments, is_list_of(str))
     await _choose(client, findings)
     environment = client.environment("counterenvironment")
@@ -193,6 +204,8 @@ async def _use(client: AsyncClient, findings: Findings) -> None:
         await findings.ask("tools", session.list_tools, is_list_of(ToolSpec))
         await findings.ask("call", lambda: session.call_tool("step", {}), lambda value: isinstance(value, ToolOutput))
         await anyio.sleep(PINGS.interval * 2)
+        if pings_hang:  # each may take two intervals, and the next goes out regardless
+            await anyio.sleep(PINGS.interval * 10)
     finally:
         await findings.ask("close", session.aclose, lambda value: value is None)
     findings.shown.append(repr(session))
@@ -214,16 +227,17 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
     began = time.monotonic()
     try:
         with hostile(upstream, what, replacing={KEY: SECRET.encode(), KEY.lower(): SECRET.encode()}) as seen:
-            whole = ask_model if what.endpoint == "completions" else use
+            pings_hang = what.endpoint == "ping" and what.never_ends
+            whole = ask_model if what.endpoint == "completions" else partial(use, pings_hang=pings_hang)
             leaked = anyio.run(partial(whole, seen.url, findings, busy=what.busy), backend=backend)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
     grown = _peak() - before
     if what.endpoint != "list_environments":
-        for name, value in findings.values.items():
-            if name in SOURCES and what.endpoint not in SOURCES[name] and value != honest(upstream)[name]:
-                findings.broken.append(f"{name} returned {value!r:.300}, not what the honest server says")
+        findings.broken += _mistaken(findings, what.endpoint, honest(upstream))
+    if pings_hang and b"HTTP/1.1 200" in what.steps[0].data and seen.pings < 2 and "call" in findings.values:
+        findings.broken.append(f"{seen.pings} pings came, the first of which was not answered")
     if grown > MEMORY_BYTES:
         findings.broken.append(f"memory grew by {grown / 2**20:.0f} MiB")
     if time.monotonic() - began > 12 * OPERATION_SECONDS:
@@ -239,6 +253,18 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
     if (left := (seen.confirmed & seen.used) - seen.deleted - {""}) and not gone:
         findings.broken.append(f"nobody asked to delete {left}; {leaked} are counted as left")
     return findings.broken
+
+
+def _mistaken(findings: Findings, attacked: str, right: dict[str, object]) -> Iterator[str]:
+    """Name the operations that took for their answer what was none of theirs."""
+    for name, sources in SOURCES.items():
+        if attacked in sources:
+            continue
+        if name in findings.values and findings.values[name] != right[name]:
+            yield f"{name} returned {findings.values[name]!r:.300}, not what the honest server says"
+        error = findings.errors.get(name)
+        if isinstance(error, MISTAKEN):
+            yield f"{name} raised {error!r}, though the honest server answered"
 
 
 def _forget_peak() -> None:
