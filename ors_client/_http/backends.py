@@ -164,22 +164,31 @@ class _HttpxResponse:
         async for data in self._body:
             if data:
                 return data
-        self._refuse_surplus()
+        refuse_surplus(self._response.stream)
         await self._response.aclose()
         self.ended = True
         return b""
 
-    def _refuse_surplus(self) -> None:
-        # httpcore keeps what came beyond an answer, and reads it as the next one. It tells nobody, so its parser has to
-        # be asked; a connection whose parser has failed is not used again.
-        part: Any = self._response.stream
-        for name in ("_httpcore_stream", "_stream", "_connection", "_h11_state"):
-            part = getattr(part, name, None)
-        if part is not None and part.trailing_data[0]:
-            part.send_failed()
-
     async def aclose(self) -> None:
         await self._response.aclose()
+
+
+# From what an httpx response is read from to the parser of its connection, each within the one before.
+_WITHIN = ("_httpcore_stream", "_stream", "_connection", "_h11_state")
+
+
+def refuse_surplus(stream: httpx.AsyncByteStream | httpx.SyncByteStream) -> None:
+    """Let a connection not be used again where more came than the answer, which was read to its end.
+
+    httpcore keeps what came beyond an answer, and reads it as the next one. It tells nobody, so its parser has to be
+    asked; a connection whose parser has failed is not used again.
+    """
+    part: Any = stream
+    while (name := next((name for name in _WITHIN if hasattr(part, name)), None)) is not None:
+        part = getattr(part, name)
+    surplus: tuple[bytes, bool] | None = getattr(part, "trailing_data", None)
+    if surplus is not None and surplus[0]:
+        part.send_failed()
 
 
 async def _trace(event: str, _: object) -> None:

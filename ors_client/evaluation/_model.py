@@ -23,7 +23,7 @@ from ors_client._arguments import checked
 from ors_client._brief import BriefFields
 from ors_client._config import Limits, RetryPolicy
 from ors_client._errors import LimitExceeded, ORSError, is_web_page, one_line
-from ors_client._http.backends import content_coding, describe, foreign_errors, remedy
+from ors_client._http.backends import content_coding, describe, foreign_errors, refuse_surplus, remedy
 from ors_client._http.credentials import fits_header
 from ors_client._http.deadline import Deadline
 from ors_client._http.proxies import transport_for
@@ -388,6 +388,7 @@ async def _read_into(answer: bytearray, response: httpx.Response, most: int, dea
         deadline.note_progress()
         if len(answer) > most:
             return
+    refuse_surplus(response.stream)
 
 
 class _RetryableFailure(Exception):

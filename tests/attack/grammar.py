@@ -32,7 +32,7 @@ ENDPOINTS = (
 )
 
 STATUS_LINES = st.sampled_from(
-    [b"HTTP/1.1 200 OK"] * 12
+    [b"HTTP/1.1 200 OK"] * 40
     + [
         b"HTTP/1.1 %d Odd" % status
         for status in (
@@ -208,7 +208,7 @@ def answers(draw: st.DrawFn) -> bytes:
 
 
 DELIVERIES = ["whole"] * 3 + ["twice", "twice"]
-DELIVERIES += ["cut", "late", "pause", "drip", "early hints", "reset", "nothing"]
+DELIVERIES += ["cut", "late", "pause", "drip", "drip", "early hints", "reset", "nothing"]
 
 
 @st.composite
@@ -243,5 +243,5 @@ def attacks(draw: st.DrawFn, endpoint: str | None = None) -> Attack:
         times=draw(st.sampled_from([1, 1, 2, None])),
         forwarded=draw(st.booleans()),
         stays=draw(st.booleans()),
-        busy=draw(st.sampled_from([False] * 9 + [True])),
+        busy=draw(st.sampled_from([False] * 4 + [True])),
     )

@@ -178,7 +178,8 @@ async def ask_model(url: str, findings: Findings, *, busy: bool = False) -> int:
         group.start_soon(burn if busy else watch, findings)
         try:
             async with ChatModel("m", f"{url}/v1", api_key=SECRET, attempts=2, first_delay=0.01, timeout=0.6) as model:
-                await findings.ask("reply", lambda: model.ask({"messages": []}), lambda value: value is not None)
+                for name in ("reply", "second reply"):
+                    await findings.ask(name, lambda: model.ask({"messages": []}), lambda value: value is not None)
                 findings.shown.append(repr(model))
         finally:
             group.cancel_scope.cancel()
@@ -236,6 +237,8 @@ def attack(upstream: str, what: Attack, *, backend: str) -> list[str]:
     grown = _peak() - before
     if what.endpoint != "list_environments":
         findings.broken += _mistaken(findings, what.endpoint, honest(upstream))
+    if what.endpoint == "completions" and what.times == 1 and "second reply" in findings.values:
+        findings.broken.append("a model's second reply came, which nobody sent for it")
     if pings_hang and b"HTTP/1.1 200" in what.steps[0].data and seen.pings < 2 and "call" in findings.values:
         findings.broken.append(f"{seen.pings} pings came, the first of which was not answered")
     if grown > MEMORY_BYTES:

@@ -5,6 +5,7 @@ import pytest
 from hostile_server import HONEST, HostileServer, answer, result
 
 from ors_client import AsyncClient, KeepalivePolicy, TaskRef
+from ors_client.evaluation import ChatModel
 
 NO_PINGS = KeepalivePolicy(interval=60.0, tolerance=60.0)
 
@@ -52,4 +53,25 @@ def test_second_answer_to_a_call_is_not_taken_for_the_next_one(backend, pause, p
         return [right, pause, wrong] if pause else [right + wrong]
 
     with HostileServer(call=call) as server:
+        anyio.run(main, server.url, backend=backend)
+
+
+@PARTS
+def test_second_reply_of_a_model_is_not_taken_for_the_next_conversation_s(
+    backend: str, pause: float, part: int | None
+) -> None:
+    def reply(text: str) -> bytes:
+        return answer({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]})
+
+    def steps(nth: int) -> list[bytes | float | None]:
+        surplus = reply("wrong")[:part]
+        return [reply(f"reply {nth}"), pause, surplus] if pause else [reply(f"reply {nth}") + surplus]
+
+    async def main(url: str) -> None:
+        async with ChatModel("m", f"{url}/v1", attempts=1) as model:
+            for number in range(3):
+                assert (await model.ask({"messages": []})).message["content"] == f"reply {number}"
+                await anyio.sleep(2 * pause)
+
+    with HostileServer(completions=steps) as server:
         anyio.run(main, server.url, backend=backend)
