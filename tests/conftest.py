@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start the process that all workers' servers are forked off."""
+    """Start the processes that all workers' servers are forked off."""
     config = session.config
     if not hasattr(config, "workerinput") and not config.getoption("collectonly"):
         servers_are_forked = forking()

@@ -1,6 +1,7 @@
-"""Forks the tests' servers off one process that has imported them: an official SDK alone takes three seconds to import.
+"""Forks the tests' servers off processes that have imported them: an official SDK alone takes three seconds to import.
 
-`python -m tests.forkserver DESCRIPTOR` is that process; it takes a listening socket and ends with its standard input.
+`python -m tests.forkserver DESCRIPTOR` is such a process; it takes a listening socket and ends with its standard input.
+There is one for each kind of server, so that none waits for another's import before it tells that a server has ended.
 Each connection asks for one server, and is answered with its process id and, when it has ended, its exit status.
 """
 
@@ -17,12 +18,12 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 VARIABLE = "ORS_TEST_FORKSERVER"
-"""Names an environment variable: the socket of the process that serves all workers of a run."""
+"""Names an environment variable: the folder with the sockets, one a kind, that serve all workers of a run."""
 
 ROOT = Path(__file__).parent.parent
 _MODULES = {"ours": "fixtures.server", "openreward": "fixtures.peers", "ors-sdk": "fixtures.peers"}
@@ -32,10 +33,10 @@ _PEERS = {"openreward": "fixtures.peers.openreward_server", "ors-sdk": "fixtures
 class ForkedProcess:
     """A server's process; what `subprocess.Popen` has of these names, this has too."""
 
-    def __init__(self, path: str, arguments: Sequence[str], *, env: Mapping[str, str], output: Path) -> None:
+    def __init__(self, folder: str, arguments: Sequence[str], *, env: Mapping[str, str], output: Path) -> None:
         self.returncode: int | None = None
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(path)
+        self._connection.connect(str(Path(folder) / arguments[0]))
         self._answers = self._connection.makefile("rb")
         request = {"arguments": arguments, "env": dict(env), "output": str(output)}
         self._connection.sendall(json.dumps(request).encode() + b"\n")
@@ -80,10 +81,20 @@ class ForkedProcess:
 @contextmanager
 def forking() -> Iterator[None]:
     """Have the servers of this process and of its children forked, for the length of a block."""
-    with tempfile.TemporaryDirectory(prefix="ors-fork-") as folder:
-        path = str(Path(folder) / "socket")
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
+    with tempfile.TemporaryDirectory(prefix="ors-fork-") as folder, ExitStack() as stack:
+        for kind in _MODULES:
+            stack.enter_context(_forkserver(Path(folder) / kind))
+        os.environ[VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[VARIABLE]
+
+
+@contextmanager
+def _forkserver(path: Path) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
         listener.listen(64)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.forkserver", str(listener.fileno())],
@@ -91,13 +102,10 @@ def forking() -> Iterator[None]:
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )
-        listener.close()
-        os.environ[VARIABLE] = path
-        try:
-            yield
-        finally:
-            del os.environ[VARIABLE]
-            process.communicate()
+    try:
+        yield
+    finally:
+        process.communicate()
 
 
 class _Forkserver:

@@ -304,7 +304,13 @@ def test_time_of_an_episode_that_was_opened_ahead_begins_when_it_is_claimed():
         assert late.status == "failed: DeadlineExceeded"
 
 
-@pytest.mark.parametrize("look_ahead", [0, -1, 1.5, True])
-def test_limit_is_a_positive_integer(look_ahead):
-    with pytest.raises(ValueError, match=f"look_ahead is a positive integer or None, not {look_ahead!r}"):
+@pytest.mark.parametrize(
+    ("look_ahead", "error", "message"),
+    [
+        *((number, ValueError, f"look_ahead is a positive integer or None, not {number}") for number in (0, -1)),
+        *((value, TypeError, f"look_ahead takes an integer, not {value!r}") for value in (1.5, True)),
+    ],
+)
+def test_limit_is_a_positive_integer(look_ahead, error, message):
+    with pytest.raises(error, match=message):
         OpenRewardSpec("http://localhost:8000", look_ahead=look_ahead)
