@@ -77,12 +77,12 @@ def _checking(function: Callable[..., Any], *, method: bool = False, names_only:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        parameters().check(args, kwargs)
+        args = parameters().check(args, kwargs)
         return function(*args, **kwargs)
 
     @functools.wraps(function)
     async def call_async(*args: Any, **kwargs: Any) -> Any:
-        parameters().check(args, kwargs)
+        args = parameters().check(args, kwargs)
         return await function(*args, **kwargs)
 
     return call_async if inspect.iscoroutinefunction(function) else call
@@ -104,18 +104,23 @@ class _Parameters:
             hints[unset] |= None
         self._kinds = {name: _Kind(hints.get(name, Any)) for name in names}
 
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise unless each argument is of a kind that its parameter takes."""
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Raise unless each argument is of a kind that its parameter takes.
+
+        Returns:
+            The positional arguments; those of NumPy or torch are Python's now, and those of `kwargs` likewise.
+        """
         kinds = self._kinds
-        for name, value in zip(self._positional, args[self._skip :], strict=False):
-            if not kinds[name].takes(value):
-                raise kinds[name].error(name, value)
+        for position, name in enumerate(self._positional[: len(args) - self._skip], start=self._skip):
+            if not kinds[name].takes(args[position]):
+                args = (*args[:position], kinds[name].convert(name, args[position]), *args[position + 1 :])
         for name, value in kwargs.items():
             kind = kinds.get(name)
             if kind is None:
                 raise self._unknown(name)
             if not kind.takes(value):
-                raise kind.error(name, value)
+                kwargs[name] = kind.convert(name, value)
+        return args
 
     def _unknown(self, name: str) -> TypeError:
         if "arguments" in self._kinds:
@@ -148,6 +153,17 @@ class _Kind:
             return True
         return any(_fits(value, hint) for hint in self._hints)
 
+    def convert(self, name: str, value: object) -> object:
+        """Return numbers of NumPy or torch as Python's, which JSON and records take.
+
+        Raises:
+            TypeError, ValueError: The value is of another kind.
+        """
+        plain = _plain(value)
+        if self.takes(plain):
+            return plain
+        raise self.error(name, value)
+
     def error(self, name: str, value: object) -> TypeError | ValueError:
         """Return the error of a value that is of another kind."""
         shown = _shown(name, value)
@@ -179,6 +195,13 @@ class _Kind:
                 made = typing.get_args(hint)[1]
                 return f"; write {name}=lambda: {getattr(made, '__name__', 'value')}(...)"
         return ""
+
+
+def _plain(value: object) -> object:
+    to_list = getattr(value, "tolist", None)  # of arrays, tensors and their scalars
+    if callable(to_list):
+        return to_list()
+    return [_plain(item) for item in cast("list[object]", value)] if isinstance(value, list | tuple) else value
 
 
 def _alternatives(hint: Any) -> Iterator[Any]:

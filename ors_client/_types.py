@@ -13,10 +13,11 @@ import base64
 import binascii
 import logging
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, SupportsIndex, cast
 
 from pydantic import (
     BaseModel,
@@ -390,8 +391,10 @@ class TaskRef:
         """Reject what no server takes, before a request is made."""
         if not isinstance(self.split, str) or not self.split:  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
             raise TypeError(f"A TaskRef's split is a non-empty string, not {self.split!r}.")
-        if not isinstance(self.index, int) or isinstance(self.index, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"A TaskRef's index is an integer, not {self.index!r}.")
+        if type(self.index) is not int:  # NumPy's are none, and JSON does not take them
+            if isinstance(self.index, bool) or not isinstance(self.index, SupportsIndex):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"A TaskRef's index is an integer, not {self.index!r}.")
+            object.__setattr__(self, "index", operator.index(self.index))
 
 
 class GroupCandidate(_Model):

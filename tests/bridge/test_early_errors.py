@@ -1,9 +1,13 @@
 """What makes a training impossible is an error before it begins, which says what to do."""
 
+import json
+
+import numpy as np
 import pytest
 from servers import serve
 from training import IGNORED, make_trainer
 
+from ors_client import TaskRef
 from trl_bridge import MultiEnvironmentSpec, OpenRewardSpec
 
 pytestmark = [pytest.mark.filterwarnings(warning) for warning in IGNORED]
@@ -116,3 +120,32 @@ def test_check_names_the_size_of_a_split_that_has_fewer_than_num_tasks(ours, mak
     args = GRPOConfig(str(tmp_path), per_device_train_batch_size=4, num_generations=2, **QUIET)
     with pytest.raises(ValueError, match="num_tasks=99, but split 'train' has 10 tasks"):
         spec.check(args)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_tasks": np.int64(2)},
+        {"indices": np.arange(2)},
+        {"indices": list(np.arange(2))},
+        {"unscored": np.float32(0.5), "num_tasks": 2},
+        {"record_images": np.bool_(False), "num_tasks": 2},
+    ],
+    ids=str,
+)
+def test_numbers_of_numpy_count_as_pythons(echo_server, given):
+    with OpenRewardSpec(echo_server.url, **given) as spec:
+        assert spec.train_dataset["task_index"] == [0, 1]
+    assert json.dumps(TaskRef("train", np.int64(1)).index) == "1"
+
+
+def test_tensor_of_indices_counts_as_a_list(echo_server):
+    import torch
+
+    with OpenRewardSpec(echo_server.url, indices=torch.arange(2)) as spec:
+        assert spec.train_dataset["task_index"] == [0, 1]
+
+
+def test_array_of_other_numbers_is_refused(echo_server):
+    with pytest.raises(TypeError, match=r"^indices takes a list of integers"):
+        OpenRewardSpec(echo_server.url, indices=np.linspace(0, 1, 3))
