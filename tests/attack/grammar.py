@@ -31,8 +31,9 @@ ENDPOINTS = (
     "completions",  # a model's
 )
 
+OK = b"HTTP/1.1 200 OK"
 STATUS_LINES = st.sampled_from(
-    [b"HTTP/1.1 200 OK"] * 40
+    [OK] * 40
     + [
         b"HTTP/1.1 %d Odd" % status
         for status in (
@@ -113,6 +114,9 @@ NAMES = st.lists(
 )
 COMPLETIONS = VALUES.map(lambda value: {"choices": [{"message": value, "finish_reason": "stop"}], "usage": value})
 
+MANY_OBJECTS = b"[" + b"{}," * 700_000 + b"{}]"
+MANY_NUMBERS = b"[" + b"0," * 1_000_000 + b"0]"
+
 
 @cache
 def _bomb() -> bytes:
@@ -149,8 +153,8 @@ def _odd_bodies() -> st.SearchStrategy[bytes]:
             b"",
             b"null",
             b"<!DOCTYPE html><html>" + KEY,
-            b"[" + b"{}," * 700_000 + b"{}]",
-            b"[" + b"0," * 1_000_000 + b"0]",
+            MANY_OBJECTS,
+            MANY_NUMBERS,
             _own_keys(),
             _bomb(),
             _nested_bomb(),
@@ -186,12 +190,19 @@ def _chunked(body: bytes, size: int) -> bytes:
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> bytes:
-    """Return a whole answer: head and body, framed rightly or not."""
+def answers(draw: st.DrawFn, *, long: bool = False) -> bytes:
+    """Return a whole answer: head and body, framed rightly or not; a long one drips for long."""
     body = draw(BODIES)
     status, headers = draw(STATUS_LINES), draw(HEADERS)
-    if draw(st.sampled_from([False] * 9 + [True])):  # by chance alone, no packed body would be told to be one
-        body, status, headers = _nested_bomb(), b"HTTP/1.1 200 OK", [b"Content-Encoding: gzip, gzip, gzip"]
+    match draw(st.sampled_from([None] * 16 + ["packed", "packed", "costly", "costly"])):
+        case "packed":  # by chance alone, no packed body would be told to be one
+            body, status, headers = _nested_bomb(), OK, [b"Content-Encoding: gzip, gzip, gzip"]
+        case "costly":
+            body, status, headers = draw(st.sampled_from([MANY_OBJECTS, MANY_NUMBERS, _own_keys()])), OK, []
+        case _:
+            pass
+    if long:
+        body = b" " * 400 + body  # which JSON allows
     lines = [status, b"Content-Type: " + draw(TYPES), *headers]
     framing = draw(st.sampled_from(["length", "length", "chunked", "chunked", "close", "short", "long", "both"]))
     if framing in {"length", "both"}:
@@ -214,8 +225,8 @@ DELIVERIES += ["cut", "late", "pause", "drip", "drip", "early hints", "reset", "
 @st.composite
 def attacks(draw: st.DrawFn, endpoint: str | None = None) -> Attack:
     """Return an attack on one endpoint, which is any where none is named."""
-    answer = draw(answers())
     delivery = draw(st.sampled_from(DELIVERIES))
+    answer = draw(answers(long=delivery == "drip"))
     match delivery:
         case "whole":
             steps = (Step("send", answer),)
@@ -230,7 +241,7 @@ def attacks(draw: st.DrawFn, endpoint: str | None = None) -> Attack:
             steps = (Step("send", answer[:half]), Step("pause", seconds=60), Step("send", answer[half:]))
         case "drip":
             head, mark, body = answer.partition(b"\r\n\r\n")
-            steps = (Step("send", head + mark), Step("drip", body[:400], 0.15), Step("pause", seconds=60))
+            steps = (Step("send", head + mark), Step("drip", body[:400], 0.3), Step("pause", seconds=60))
         case "early hints":
             steps = (Step("drip", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 200, 0.01),)
         case "reset":
@@ -242,6 +253,6 @@ def attacks(draw: st.DrawFn, endpoint: str | None = None) -> Attack:
         steps=steps,
         times=draw(st.sampled_from([1, 1, 2, None])),
         forwarded=draw(st.booleans()),
-        stays=draw(st.booleans()),
+        stays=draw(st.booleans()) or delivery == "twice",
         busy=draw(st.sampled_from([False] * 4 + [True])),
     )
