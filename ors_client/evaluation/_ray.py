@@ -105,7 +105,6 @@ async def evaluate_on_ray(
     import_ray(address)
     if workers is not None and workers < 1:
         raise ValueError(f"At least one worker plays, not {workers!r}.")
-    _check_factories(client, model)
     mine, player = client(), model()
     async with mine:
         plan = await make_plan(
@@ -178,12 +177,3 @@ async def play_plan_on_ray(
     )
     async with connected(ray, address, hide=[*secret_values(plan.secrets), *hide]):
         await dispatcher.play(await anyio.to_thread.run_sync(create_workers, ray, workers))
-
-
-def _check_factories(client: object, model: object) -> None:
-    for name, value, kind in (("client", client, AsyncClient), ("model", model, ChatModel)):
-        if not callable(value):
-            raise TypeError(
-                f"{name}= takes what makes one in each worker, not {type(value).__name__}, which does not travel: "
-                f"functools.partial({kind.__name__}, ...), or a function of a module."
-            )
