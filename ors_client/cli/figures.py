@@ -56,7 +56,7 @@ def show_figures(figures: Figures) -> None:
     show(table)
     console = out()
     for title, rows in (
-        ("failures, by episodes", _failures(figures)),
+        ("failed or cut, by episodes", _failures(figures)),
         ("slowest tools, by the time of all calls", _tools(figures)),
     ):
         if rows:

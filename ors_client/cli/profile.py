@@ -52,7 +52,8 @@ def profile(
     written = found.to_json(chosen)
     if output is not None:
         if not chosen:
-            raise Misuse(f"No task has a pass rate between {low:g} and {high:g} in {min_attempts} attempts or more.")
+            often = "any number of attempts" if min_attempts == 1 else f"{min_attempts} attempts or more"
+            raise Misuse(f"No task has a pass rate between {low:g} and {high:g} in {often}.")
         try:
             output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
         except OSError as error:

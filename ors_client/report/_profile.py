@@ -109,9 +109,11 @@ def profile(
         last[episode.environment, episode.model, episode.split, episode.index, attempt] = episode
     episodes = list(last.values())
     for name in wanted:
-        names = sorted({str(getattr(episode, name)) for episode in episodes})
+        names = {getattr(episode, name) for episode in episodes}
         if len(names) > 1:
-            raise ValueError(f"The record has several {name}s; name one with {name}=: {', '.join(map(repr, names))}.")
+            listed = [*map(repr, sorted(names - {None})), *(["none, as in a training"] * (None in names))]
+            option = "--env" if name == "environment" else f"--{name}"
+            raise ValueError(f"The record has several {name}s; name one with {name}= or {option}: {', '.join(listed)}.")
     if not episodes:
         raise ValueError("The record has no such episode.")
     counted: defaultdict[int, list[bool]] = defaultdict(list)

@@ -116,7 +116,9 @@ def test_profile_of_several_splits_or_models_needs_one(ors, record):
     RecordWriter(record).append(episode(0, 1.0, model="other"))
     result = ors("profile", record)
     assert result.exit_code == 2
-    assert "several models" in " ".join(result.stderr.split())
+    assert "several models; name one with model= or --model: 'm', 'other'." in " ".join(result.stderr.split())
+    RecordWriter(record).append(episode(0, 1.0, model=None))
+    assert "'m', 'other', none, as in a training." in " ".join(ors("profile", record).stderr.split())
     assert json.loads(ors("profile", record, "--model", "other", "--json").stdout)["tasks"][0]["rate"] == 1.0
 
 
